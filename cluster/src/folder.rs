@@ -17,7 +17,7 @@ const LOG_TAIL: usize = 25;
 /// How many new names are tried before the creation is given up.
 const NAME_ATTEMPTS: usize = 8;
 
-/// Is a folder held by this process: removed, where anything is left of it, when it is dropped.
+/// Holds a folder for this process, and removes what is left of it when dropped.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -38,7 +38,7 @@ impl Folder {
     pub(crate) fn create(parent: &Path) -> Result<Self, ClusterError> {
         let mut folder = Self::create_locked(parent)
             .map_err(|source| ClusterError::io("create the cluster's folder", source))?;
-        if folder.owner() == Some(0) {
+        if folder_owner(&folder.path) == Some(0) {
             let user = User::postgres().ok_or(ClusterError::NoServerUser)?;
             lchown(&folder.path, Some(user.user), Some(user.group)).map_err(|source| {
                 ClusterError::io("hand the cluster's folder to `postgres`", source)
@@ -50,22 +50,22 @@ impl Folder {
 
     /// Finds folders of the same user, in the same place, whose owners are gone and whose guardians did not clean up.
     pub(crate) fn abandoned_beside(&self) -> Vec<Self> {
-        let owner = self.owner();
+        let owner = folder_owner(&self.path);
+        let named_like_ours = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default();
+            name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
+        };
         self.path
             .parent()
             .and_then(|parent| fs::read_dir(parent).ok())
             .into_iter()
             .flatten()
             .flatten()
-            .filter(|entry| {
-                entry
-                    .file_name()
-                    .as_encoded_bytes()
-                    .starts_with(PREFIX.as_bytes())
-            })
-            .filter_map(|entry| Self::lock(entry.path(), self.server_user))
-            // A stranger's folder, or a link to one, may be bait.
-            .filter(|folder| folder.owner() == owner)
+            .map(|entry| entry.path())
+            .filter(named_like_ours)
+            // A stranger's folder, or a link to one, is not ours to remove.
+            .filter(|path| folder_owner(path) == owner)
+            .filter_map(|path| Self::lock(path, self.server_user))
             .collect()
     }
 
@@ -91,12 +91,6 @@ impl Folder {
             _lock: lock,
         };
         folder.path.exists().then_some(folder)
-    }
-
-    /// Tells who owns the folder itself, not what a link in its place points at; `None` where it is no folder.
-    fn owner(&self) -> Option<u32> {
-        let metadata = fs::symlink_metadata(&self.path).ok()?;
-        metadata.is_dir().then(|| metadata.uid())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -142,4 +136,10 @@ impl User {
             group: ask("-g")?,
         })
     }
+}
+
+/// Tells who owns the folder itself, not what a link in its place points at; `None` where it is no folder.
+fn folder_owner(path: &Path) -> Option<u32> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    metadata.is_dir().then(|| metadata.uid())
 }

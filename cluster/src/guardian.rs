@@ -11,7 +11,7 @@ use crate::programs::{Programs, shield};
 
 const SCRIPT: &str = include_str!("guardian.sh");
 
-/// Is what the guardian can be asked to do.
+/// Names what the guardian can be asked to do.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Errand {
     Create,
@@ -20,7 +20,7 @@ pub(crate) enum Errand {
     Crash,
 }
 
-/// Is a process that ends the server and removes its folder as soon as this handle, or the process that holds it, is gone.
+/// Talks to the process that ends the server and removes its folder as soon as this handle, or the process that holds it, is gone.
 #[derive(Debug)]
 pub(crate) struct Guardian {
     process: Child,

@@ -30,7 +30,7 @@ use folder::Folder;
 use guardian::{Errand, Guardian};
 use programs::Programs;
 
-/// Is a running PostgreSQL cluster that nobody else uses, removed when it is dropped.
+/// Runs a PostgreSQL cluster that nobody else uses, and removes it when dropped.
 #[derive(Debug)]
 pub struct Cluster {
     // Dropped first: the guardian stops the server before the folder goes.

@@ -20,7 +20,7 @@ const VERSIONED: [(&str, &str, &str); 5] = [
     ("/home/linuxbrew/.linuxbrew/opt", "postgresql", "bin"),
 ];
 
-/// Is a folder that holds the server's programs and the clients, of a version that will do.
+/// Locates the server's programs and the clients, of a version that will do.
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
     folder: PathBuf,

@@ -163,6 +163,17 @@ fn next_start_removes_what_a_killed_guardian_could_not() {
 }
 
 #[test]
+fn links_and_files_that_look_like_abandoned_folders_are_left_alone() {
+    let parent = Parent::new("bait");
+    let elsewhere = Parent::new("elsewhere");
+    std::os::unix::fs::symlink(&elsewhere.0, parent.0.join("idem-cluster-link")).unwrap();
+    fs::write(parent.0.join("idem-cluster-file"), "").unwrap();
+    drop(Cluster::builder().within(&parent.0).start().unwrap());
+    assert!(elsewhere.0.exists());
+    assert_eq!(fs::read_dir(&parent.0).unwrap().count(), 2);
+}
+
+#[test]
 fn refused_setting_shows_the_servers_log_and_leaves_nothing() {
     let parent = Parent::new("refused");
     let error = Cluster::builder()
