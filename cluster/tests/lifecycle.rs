@@ -242,6 +242,7 @@ fn start_owner(parent: &Parent) -> (Child, Remains) {
 struct Remains {
     folder: PathBuf,
     server: u32,
+    port: u16,
 }
 
 impl Remains {
@@ -251,9 +252,11 @@ impl Remains {
 
     fn at(data: &Path) -> Self {
         let pid_file = fs::read_to_string(data.join("postmaster.pid")).unwrap();
+        let line = |number| pid_file.lines().nth(number).unwrap();
         Self {
             folder: data.parent().unwrap().to_owned(),
-            server: pid_file.lines().next().unwrap().parse().unwrap(),
+            server: line(0).parse().unwrap(),
+            port: line(3).parse().unwrap(),
         }
     }
 
@@ -261,8 +264,9 @@ impl Remains {
         signal("-0", self.server)
     }
 
-    /// Waits for the last moments of a process whose files are gone already.
+    /// Checks that the server was stopped, not just robbed of its files, and waits for its last moments.
     fn server_ends(&self) {
+        assert!(TcpStream::connect(("127.0.0.1", self.port)).is_err());
         wait_for("the server's end", || !self.server_runs());
     }
 }
