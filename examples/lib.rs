@@ -1,1 +1,3 @@
-//! Small services.
+//! What the examples share: the demonstration that they run against themselves.
+
+pub mod demo;

@@ -1,0 +1,135 @@
+//! The line between the protocol and a database: a few methods, each one flight.
+
+#[cfg(feature = "postgres")]
+pub mod postgres;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use crate::{
+    error::StoreError,
+    model::{Fingerprint, Found, Identity, Isolation, Kind, Snapshot},
+};
+
+/// Stores records in one kind of database, through one kind of pool.
+///
+/// Implemented by this crate only; the type of a handler's transaction parameter chooses.
+pub trait Backend: Send + Sync + 'static {
+    /// A transaction that has begun. Dropping it ends the connection, so that nothing half done
+    /// returns to the pool.
+    type Open: Open;
+
+    /// Begins a transaction and looks the key up, trying to get hold of it (flight 1).
+    #[doc(hidden)]
+    fn claim(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>>;
+
+    /// Begins a transaction for a request without a key.
+    #[doc(hidden)]
+    fn begin(&self, session: &Session) -> impl Future<Output = Result<Self::Open, StoreError>>;
+
+    /// Creates or completes the record table.
+    #[doc(hidden)]
+    fn migrate(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Checks that the record table and the connection are what the protocol needs.
+    #[doc(hidden)]
+    fn verify_schema(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Deletes at most `limit` expired records and returns how many it deleted.
+    #[doc(hidden)]
+    fn sweep(&self, limit: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
+}
+
+/// Ends an open transaction in one of four ways.
+pub trait Open: Sized + Send + 'static {
+    /// Stores the answer and commits, in one flight (flight 2).
+    #[doc(hidden)]
+    fn keep(self, call: &Call, entry: Entry<'_>) -> impl Future<Output = Result<(), KeepError>>;
+
+    /// Rolls back and claims again at READ COMMITTED, in one flight.
+    #[doc(hidden)]
+    fn again(self, call: &Call) -> impl Future<Output = Result<Claimed<Self>, StoreError>>;
+
+    /// Commits a request without a key.
+    #[doc(hidden)]
+    fn commit(self) -> impl Future<Output = Result<(), KeepError>>;
+
+    /// Rolls back and returns the connection to its pool.
+    #[doc(hidden)]
+    fn give_up(self) -> impl Future<Output = ()>;
+}
+
+/// Names one guarded request.
+#[derive(Debug)]
+pub struct Call {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) ttl: Duration,
+    pub(crate) session: Session,
+}
+
+/// Says how the transaction is to be set up.
+pub struct Session {
+    pub(crate) isolation: Isolation,
+    /// How long the handler may take: fences stand above it.
+    pub(crate) timeout: Duration,
+    /// The service's own settings, local to the transaction.
+    pub(crate) settings: Vec<(String, String)>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("isolation", &self.isolation)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Holds what flight 1 brought back.
+#[derive(Debug)]
+pub struct Claimed<O> {
+    pub(crate) open: O,
+    /// Whether the key is ours until the transaction ends.
+    pub(crate) locked: bool,
+    pub(crate) found: Found,
+    /// Whether an expired record stands in the way of ours.
+    pub(crate) expired: bool,
+}
+
+/// Holds what flight 2 stores.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) snapshot: &'a Snapshot,
+    /// Whether flight 1 saw an expired record that has to go first.
+    pub(crate) replaces_expired: bool,
+}
+
+/// Says why flight 2 did not end in a seen COMMIT.
+#[derive(Debug)]
+pub enum KeepError {
+    /// Committed, rolled back, or overtaken: a new claim tells.
+    InDoubt(StoreError),
+    /// Rolled back: a statement of the handler had failed before, and it went on.
+    Swallowed,
+    /// Nothing recorded: the handler had ended the transaction by itself.
+    Ended,
+    /// Rolled back: the database refused the record or the commit.
+    Refused(StoreError),
+}
+
+/// Lends a handler the open transaction, as the type of its reference parameter.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a transaction that the runtime can supply",
+    label = "no backend supplies this",
+    note = "the handler's one reference parameter is its transaction: `tx: &idem_runtime::postgres::Tx`"
+)]
+pub trait Supply: 'static {
+    /// The backend that the type belongs to.
+    type Backend: Backend;
+    /// The parameter, for one run of the handler.
+    type Ref<'a>;
+
+    /// Lends the open transaction.
+    #[doc(hidden)]
+    fn supply(open: &mut <Self::Backend as Backend>::Open) -> Self::Ref<'_>;
+}

@@ -1,0 +1,103 @@
+//! What PostgreSQL's errors mean for the protocol, in words that hold no data.
+
+use deadpool_postgres::{PoolError, TimeoutType};
+use tokio_postgres::{
+    Error,
+    error::{DbError, Severity, SqlState},
+};
+
+use crate::{backend::KeepError, error::StoreError};
+
+/// Decides from both answers of flight 2 what has become of the transaction.
+///
+/// COMMIT alone proves nothing: after a failed statement the server answers it with a rollback
+/// that the driver reports as success.
+pub(super) fn judge(last: Result<(), Error>, commit: Result<(), Error>) -> Result<(), KeepError> {
+    let (error, by_commit) = match (last, commit) {
+        (Ok(()), Ok(())) => return Ok(()),
+        (Err(error), _) => (error, false),
+        (Ok(()), Err(error)) => (error, true),
+    };
+    let Some(refusal) = rollback(&error) else {
+        return Err(KeepError::InDoubt(store_error(&error)));
+    };
+    let code = refusal.code();
+    Err(match *code {
+        SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
+            KeepError::InDoubt(store_error(&error))
+        }
+        // Another request's effect, or this one's after all, stands under the key.
+        SqlState::UNIQUE_VIOLATION if !by_commit => KeepError::InDoubt(store_error(&error)),
+        SqlState::IN_FAILED_SQL_TRANSACTION => KeepError::Swallowed,
+        SqlState::NOT_NULL_VIOLATION if refusal.column() == Some("expires_at") => KeepError::Ended,
+        SqlState::DIVISION_BY_ZERO if !by_commit => KeepError::Ended,
+        _ => KeepError::Refused(store_error(&error)),
+    })
+}
+
+/// Returns the server's error if it is certain that it rolled the transaction back. A session that
+/// is being ended may have committed: its severity is FATAL.
+fn rollback(error: &Error) -> Option<&DbError> {
+    let error = error.as_db_error()?;
+    let severity = error.parsed_severity();
+    (severity == Some(Severity::Error)).then_some(error)
+}
+
+/// Whether the connection, not the request, is at fault: another one may do.
+pub(super) fn is_stale(error: &Error) -> bool {
+    match error.code() {
+        None => true,
+        // Left in a failed transaction, or behind a pooler that has changed the server's end.
+        Some(code) => {
+            *code == SqlState::IN_FAILED_SQL_TRANSACTION
+                || *code == SqlState::INVALID_SQL_STATEMENT_NAME
+                || *code == SqlState::ADMIN_SHUTDOWN
+                || *code == SqlState::CRASH_SHUTDOWN
+        }
+    }
+}
+
+pub(super) fn store_error(error: &Error) -> StoreError {
+    let Some(refusal) = error.as_db_error() else {
+        return StoreError::Unreachable(error.to_string());
+    };
+    let code = refusal.code();
+    match *code {
+        SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
+            StoreError::Conflict(code.code().to_owned())
+        }
+        SqlState::UNDEFINED_TABLE | SqlState::INVALID_SCHEMA_NAME | SqlState::UNDEFINED_COLUMN => {
+            StoreError::Schema(describe(refusal))
+        }
+        _ => match code.code().get(..2) {
+            Some("08" | "53" | "57") => StoreError::Unreachable(describe(refusal)),
+            _ => StoreError::Refused(describe(refusal)),
+        },
+    }
+}
+
+pub(super) fn pool_error(error: PoolError) -> StoreError {
+    match error {
+        PoolError::Timeout(TimeoutType::Wait) => StoreError::Busy,
+        PoolError::Backend(error) => store_error(&error),
+        other => StoreError::Unreachable(other.to_string()),
+    }
+}
+
+/// Names what the server found wrong. Its messages may hold values (of a unique key, of a
+/// trigger's own text), so only those about the server itself are repeated.
+fn describe(error: &DbError) -> String {
+    let code = error.code().code();
+    let mut text = format!("SQLSTATE {code}");
+    if let Some("08" | "0A" | "25" | "28" | "3D" | "3F" | "42" | "53" | "55" | "57" | "58") =
+        code.get(..2)
+    {
+        text = format!("{} ({text})", error.message());
+    }
+    for (what, name) in [("table", error.table()), ("constraint", error.constraint())] {
+        if let Some(name) = name {
+            text.push_str(&format!(", {what} `{name}`"));
+        }
+    }
+    text
+}

@@ -1,0 +1,438 @@
+//! The transaction that a handler is lent, and its two flights.
+
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::SystemTime,
+};
+
+use bytes::Bytes;
+use deadpool_postgres::Client;
+use futures_util::{
+    FutureExt,
+    future::{OptionFuture, join, join3},
+};
+use scopeguard::ScopeGuard;
+use tokio::time::timeout;
+use tokio_postgres::{Error, Row, types::ToSql};
+
+use super::{
+    Postgres, Shared, begin,
+    error::{judge, store_error},
+};
+use crate::{
+    backend::{Call, Claimed, Entry, KeepError, Open, Session, Supply},
+    error::StoreError,
+    model::{Found, Isolation, Kind, Record, Snapshot},
+};
+
+/// The transaction that a guarded handler runs in.
+///
+/// It derefs to [`deadpool_postgres::Client`], so `query_one`, `execute`, `prepare_cached` and the
+/// rest are called on it directly; a function that takes `&impl GenericClient` takes `&**tx`:
+///
+/// ```
+/// use deadpool_postgres::GenericClient;
+/// use idem_runtime::postgres::Tx;
+///
+/// async fn balance(
+///     db: &impl GenericClient,
+///     account: &str,
+/// ) -> Result<i64, deadpool_postgres::tokio_postgres::Error> {
+///     let row = db.query_one("SELECT balance FROM accounts WHERE id = $1", &[&account]).await?;
+///     row.try_get(0)
+/// }
+///
+/// async fn in_a_handler(tx: &Tx) -> Result<i64, deadpool_postgres::tokio_postgres::Error> {
+///     balance(&**tx, "acct_1").await
+/// }
+/// ```
+///
+/// The runtime begins, commits and rolls back. A handler that sends `COMMIT` or `ROLLBACK` by
+/// itself is answered 500, and nothing is recorded. To undo a part, use [`Tx::savepoint`].
+pub struct Tx {
+    connection: Connection,
+    shared: Arc<Shared>,
+    /// `now()` of the claim: the same as long as it is the same transaction.
+    pub(super) began: SystemTime,
+    savepoints: AtomicU32,
+}
+
+/// A pooled connection that is closed, not returned, unless its transaction was seen to end: no
+/// recycling method of deadpool ends a transaction that was left open.
+pub(super) type Connection = ScopeGuard<Client, fn(Client)>;
+
+pub(super) fn guarded(client: Client) -> Connection {
+    scopeguard::guard(client, |client| drop(Client::take(client)))
+}
+
+impl Tx {
+    pub(super) fn new(client: Client, shared: Arc<Shared>) -> Self {
+        Self {
+            connection: guarded(client),
+            shared,
+            began: SystemTime::UNIX_EPOCH,
+            savepoints: AtomicU32::new(0),
+        }
+    }
+
+    /// Sets a savepoint: what the handler does from here on can be undone alone.
+    ///
+    /// ```
+    /// # async fn example(tx: &idem_runtime::postgres::Tx) -> Result<(), deadpool_postgres::tokio_postgres::Error> {
+    /// let savepoint = tx.savepoint().await?;
+    /// match savepoint.execute("INSERT INTO usernames VALUES ('ada')", &[]).await {
+    ///     Ok(_) => savepoint.release().await?,
+    ///     Err(_) => savepoint.rollback().await?, // the transaction goes on
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the database says, for example when a statement has already failed.
+    pub async fn savepoint(&self) -> Result<Savepoint<'_>, Error> {
+        let number = self.savepoints.fetch_add(1, Ordering::Relaxed);
+        let savepoint = Savepoint {
+            tx: self,
+            name: format!("idem_{number}"),
+            ended: false,
+        };
+        self.batch_execute(&format!("SAVEPOINT {}", savepoint.name))
+            .await?;
+        Ok(savepoint)
+    }
+
+    /// Flight 1: BEGIN, the lock and the settings, the lookup.
+    pub(super) async fn claim(
+        &self,
+        begin: &str,
+        call: &Call,
+    ) -> Result<(Option<Row>, Vec<Row>), Error> {
+        let statements = &self.shared.statements;
+        // Prepared outside the transaction, and only once a connection.
+        let (claim, lookup, _) = join3(
+            statements.claim.ready(&self.connection),
+            statements.lookup.ready(&self.connection),
+            join(
+                statements.keep.ready(&self.connection),
+                statements.clear.ready(&self.connection),
+            ),
+        )
+        .await;
+        let (claim, lookup) = (claim?, lookup?);
+
+        let (names, values) = self.settings(&call.session);
+        let identity = &call.identity;
+        let (begun, claimed, found) = join3(
+            self.connection.batch_execute(begin),
+            claim.query(&self.connection, &[&self.lock(call), &names, &values]),
+            lookup.query(
+                &self.connection,
+                &[
+                    &identity.scope().as_str(),
+                    &identity.operation(),
+                    &identity.key().as_str(),
+                    &call.fingerprint.as_bytes().as_slice(),
+                ],
+            ),
+        )
+        .await;
+        begun?;
+        Ok((claimed?.pop(), found?))
+    }
+
+    /// Flight 1 of a request without a key: BEGIN and the settings.
+    pub(super) async fn open(
+        &self,
+        begin: &str,
+        session: &Session,
+    ) -> Result<(Option<Row>, ()), Error> {
+        let statements = &self.shared.statements;
+        let (open, intact) = join(
+            statements.open.ready(&self.connection),
+            statements.intact.ready(&self.connection),
+        )
+        .await;
+        let (open, _) = (open?, intact?);
+        let (names, values) = self.settings(session);
+        let (begun, opened) = join(
+            self.connection.batch_execute(begin),
+            open.query(&self.connection, &[&names, &values]),
+        )
+        .await;
+        begun?;
+        Ok((opened?.pop(), ()))
+    }
+
+    /// Reads what flight 1 brought.
+    pub(super) fn claimed(self, row: &Row, rows: &[Row]) -> Result<Claimed<Self>, StoreError> {
+        let mut found = Found::default();
+        let mut expired = false;
+        for row in rows {
+            let (kind, record) = record(row)?;
+            match kind {
+                _ if !row.get::<_, bool>("live") => expired = true,
+                Kind::Effect => found.effect = Some(Arc::new(record)),
+                Kind::Refusal => found.refusal = Some(Arc::new(record)),
+            }
+        }
+        Ok(Claimed {
+            locked: row.get("locked"),
+            open: self,
+            found,
+            expired,
+        })
+    }
+
+    /// The fences and the service's own settings; of two values for a name the last one holds.
+    fn settings<'a>(&'a self, session: &'a Session) -> (Vec<&'a str>, Vec<String>) {
+        // Ends the hold of a stopped process on the key, but never that of a handler in its time.
+        let idle = session.timeout + self.shared.timeout * 2;
+        let fences = [
+            (
+                "idle_in_transaction_session_timeout",
+                idle.as_millis().to_string(),
+            ),
+            (
+                "client_connection_check_interval",
+                self.shared.check_interval.clone(),
+            ),
+        ];
+        let own = session
+            .settings
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.clone()));
+        fences
+            .into_iter()
+            .filter(|(name, _)| !session.settings.iter().any(|(own, _)| own == name))
+            .chain(own)
+            .unzip()
+    }
+
+    fn lock(&self, call: &Call) -> i64 {
+        let [a, b, c, d, e, f, g, h, ..] = *call.identity.digest();
+        i64::from_be_bytes([a, b, c, d, e, f, g, h]) ^ self.shared.lock_salt
+    }
+
+    /// Sends `last` and COMMIT in one flight. `last` must not wait for anything before it sends:
+    /// what it sends late would come behind the COMMIT.
+    async fn end(
+        self,
+        last: impl AsyncFnOnce(&Client) -> Result<(), Error>,
+    ) -> Result<(), KeepError> {
+        let Self {
+            connection, shared, ..
+        } = self;
+        let flight = join(last(&connection), connection.batch_execute("COMMIT"));
+        let Ok((last, commit)) = timeout(shared.timeout, flight).await else {
+            // COMMIT may wait for a standby. It is never cancelled: that would commit it here and
+            // not there. Closing the connection leaves it alone.
+            return Err(KeepError::InDoubt(StoreError::TimedOut(shared.timeout)));
+        };
+        // Committed or rolled back, the transaction has ended.
+        if commit.is_ok() {
+            drop(ScopeGuard::into_inner(connection));
+        }
+        judge(last, commit)
+    }
+}
+
+impl Open for Tx {
+    async fn keep(self, call: &Call, entry: Entry<'_>) -> Result<(), KeepError> {
+        let Entry {
+            kind,
+            snapshot,
+            replaces_expired,
+        } = entry;
+        let Call {
+            identity,
+            fingerprint,
+            ttl,
+            ..
+        } = call;
+        let statements = &Arc::clone(&self.shared).statements;
+        // The claim has prepared both: this is no round trip.
+        let (clear, keep) = join(
+            statements.clear.ready(&self.connection),
+            statements.keep.ready(&self.connection),
+        )
+        .await;
+        let (clear, keep) = match (clear, keep) {
+            (Ok(clear), Ok(keep)) => (clear, keep),
+            (Err(error), _) | (_, Err(error)) => return judge(Err(error), Ok(())),
+        };
+
+        let (scope, operation) = (identity.scope().as_str(), identity.operation());
+        let (key, fingerprint) = (identity.key().as_str(), fingerprint.as_bytes().as_slice());
+        let request = match kind {
+            Kind::Effect => &[],
+            Kind::Refusal => fingerprint,
+        };
+        let status = i16::try_from(snapshot.status).unwrap_or(i16::MAX);
+        let headers = snapshot.headers.encode();
+        let (body, began, ttl) = (&*snapshot.body, self.began, ttl.as_secs_f64());
+        let place: [&(dyn ToSql + Sync); 4] = [&scope, &operation, &key, &fingerprint];
+        let row: [&(dyn ToSql + Sync); 10] = [
+            &scope,
+            &operation,
+            &key,
+            &request,
+            &fingerprint,
+            &status,
+            &headers,
+            &body,
+            &began,
+            &ttl,
+        ];
+        self.end(async |client| {
+            let clear = replaces_expired.then(|| clear.execute(client, &place));
+            let (cleared, kept) = join(OptionFuture::from(clear), keep.execute(client, &row)).await;
+            cleared.transpose()?;
+            kept.map(drop)
+        })
+        .await
+    }
+
+    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+        let flight = join(
+            self.connection.batch_execute("ROLLBACK"),
+            self.claim(begin(Isolation::ReadCommitted), call),
+        );
+        let limit = self.shared.timeout;
+        let Ok((rolled_back, claimed)) = timeout(limit, flight).await else {
+            return Err(StoreError::TimedOut(limit));
+        };
+        let (row, found) = rolled_back
+            .and(claimed)
+            .map_err(|error| store_error(&error))?;
+        let row = row.ok_or_else(|| StoreError::Corrupt("the claim brought no row".to_owned()))?;
+        self.began = row.get("began");
+        self.claimed(&row, &found)
+    }
+
+    async fn commit(self) -> Result<(), KeepError> {
+        let statements = &Arc::clone(&self.shared).statements;
+        let intact = match statements.intact.ready(&self.connection).await {
+            Ok(intact) => intact,
+            Err(error) => return judge(Err(error), Ok(())),
+        };
+        let began = self.began;
+        self.end(async |client| intact.execute(client, &[&began]).await.map(drop))
+            .await
+    }
+
+    async fn give_up(self) {
+        let Self {
+            connection, shared, ..
+        } = self;
+        let rolled_back = timeout(shared.timeout, connection.batch_execute("ROLLBACK")).await;
+        if matches!(rolled_back, Ok(Ok(()))) {
+            drop(ScopeGuard::into_inner(connection));
+        }
+    }
+}
+
+fn record(row: &Row) -> Result<(Kind, Record), StoreError> {
+    let kind = match row.get::<_, &[u8]>("request") {
+        [] => Kind::Effect,
+        _ => Kind::Refusal,
+    };
+    let body = Bytes::copy_from_slice(row.get("body"));
+    let snapshot = Snapshot::decode(row.get("status"), row.get("headers"), body)
+        .map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    let fingerprint = row.get::<_, &[u8]>("fingerprint").into();
+    Ok((
+        kind,
+        Record {
+            kind,
+            fingerprint,
+            snapshot,
+        },
+    ))
+}
+
+impl Deref for Tx {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.connection
+    }
+}
+
+impl fmt::Debug for Tx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tx").finish_non_exhaustive()
+    }
+}
+
+impl Supply for &'static Tx {
+    type Backend = Postgres;
+    type Ref<'a> = &'a Tx;
+
+    fn supply(open: &mut Tx) -> &Tx {
+        open
+    }
+}
+
+/// A part of a [`Tx`] that can be undone alone. Dropping it undoes it.
+#[derive(Debug)]
+#[must_use = "a savepoint that is dropped at once undoes nothing"]
+pub struct Savepoint<'a> {
+    tx: &'a Tx,
+    name: String,
+    ended: bool,
+}
+
+impl Savepoint<'_> {
+    /// Keeps what was done since the savepoint.
+    ///
+    /// # Errors
+    ///
+    /// What the database says, for example when a statement has failed since.
+    pub async fn release(mut self) -> Result<(), Error> {
+        self.ended = true;
+        self.tx
+            .batch_execute(&format!("RELEASE SAVEPOINT {}", self.name))
+            .await
+    }
+
+    /// Undoes what was done since the savepoint; the transaction can go on.
+    ///
+    /// # Errors
+    ///
+    /// What the database says.
+    pub async fn rollback(mut self) -> Result<(), Error> {
+        self.ended = true;
+        self.tx.batch_execute(&self.undo()).await
+    }
+
+    fn undo(&self) -> String {
+        format!(
+            "ROLLBACK TO SAVEPOINT {0}; RELEASE SAVEPOINT {0}",
+            self.name
+        )
+    }
+}
+
+impl Deref for Savepoint<'_> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.tx
+    }
+}
+
+impl Drop for Savepoint<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            // The first poll queues it, ahead of whatever the handler sends next.
+            let _ = self.tx.batch_execute(&self.undo()).now_or_never();
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What can go wrong between the protocol and its database, without HTTP.
+
+use std::time::Duration;
+
+/// Says why the store could not do what was asked of it.
+///
+/// The texts are for logs: they name SQLSTATEs, constraints and settings, never a key, a scope or
+/// a body.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// No connection became free within the pool's wait timeout.
+    #[error(
+        "no pooled connection became free within the pool's wait timeout: too many requests at \
+         once, or a handler that takes a second connection from the same pool"
+    )]
+    Busy,
+    /// The database could not be reached, or the connection broke.
+    #[error("the database cannot be reached: {0}")]
+    Unreachable(String),
+    /// The database did not answer in time.
+    #[error("the database did not answer within {0:?}")]
+    TimedOut(Duration),
+    /// The record table is missing or not as this release needs it.
+    #[error(
+        "{0}: run `Idempotency::migrate()` at start, or apply `postgres::MIGRATIONS` with your own migration tool"
+    )]
+    Schema(String),
+    /// A serialisation failure or a deadlock: the transaction was rolled back.
+    #[error("a serialisation failure or deadlock rolled the transaction back (SQLSTATE {0})")]
+    Conflict(String),
+    /// The database refused a statement.
+    #[error("the database refused: {0}")]
+    Refused(String),
+    /// A stored record cannot be read.
+    #[error("a stored record cannot be read: {0}")]
+    Corrupt(String),
+}
+
+/// Says why an [`Idempotency`](crate::Idempotency) could not be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The pool would wait for ever when all its connections are taken.
+    #[error(
+        "the pool has no wait timeout, so a request would hang when all connections are taken: \
+         set one (`Pool::builder(manager).wait_timeout(Some(Duration::from_secs(5))).runtime(Runtime::Tokio1)`), \
+         or open the pool with `idem_runtime::postgres::pool`"
+    )]
+    NoWaitTimeout,
+    /// The schema's name is no plain identifier.
+    #[error(
+        "`{0}` is no schema name: 1 to 63 of `a`-`z`, `0`-`9` and `_`, not beginning with a digit"
+    )]
+    SchemaName(String),
+    /// A duration that must be positive is zero.
+    #[error("{0} must be longer than zero")]
+    Zero(&'static str),
+    /// The connection string cannot be read.
+    #[error("the connection string cannot be read: {0}")]
+    Url(String),
+    /// The pool could not be built.
+    #[error("the pool cannot be built: {0}")]
+    Pool(String),
+}

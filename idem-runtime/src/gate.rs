@@ -1,0 +1,162 @@
+//! Duplicates inside one process meet here, in memory, before they ask the database.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use crate::{
+    error::StoreError,
+    model::{Fingerprint, Identity, Record},
+};
+
+type Digest = [u8; 32];
+
+/// Lets one request a key through; the others watch how it ends.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    live: Mutex<HashMap<Digest, watch::Receiver<State>>>,
+}
+
+/// Says which side of the gate a request is on.
+#[derive(Debug)]
+pub(crate) enum Entered {
+    /// The first: it may ask the database.
+    Leader(Pass),
+    /// A duplicate: it watches the first.
+    Follower(watch::Receiver<State>),
+}
+
+/// Says how far the leader has come.
+#[derive(Clone, Debug)]
+pub(crate) enum State {
+    /// It asks the database about the key.
+    Claiming,
+    /// Its handler runs, for the request with this fingerprint.
+    Running(Fingerprint),
+    /// It is over.
+    Ended(Verdict),
+}
+
+/// Says what the leader's end means for its followers.
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    /// The key has this record.
+    Recorded(Arc<Record>),
+    /// Another process holds the key.
+    Busy,
+    /// The store did not do its part, and would not do it for the followers either.
+    Unavailable(Arc<StoreError>),
+    /// Nothing is known: whoever wants to may try.
+    Free,
+}
+
+impl Gate {
+    /// Enters the gate for this key.
+    pub(crate) fn enter(self: &Arc<Self>, identity: &Identity) -> Entered {
+        match self.live().entry(*identity.digest()) {
+            Entry::Occupied(entry) => Entered::Follower(entry.get().clone()),
+            Entry::Vacant(entry) => {
+                let (state, watched) = watch::channel(State::Claiming);
+                entry.insert(watched);
+                Entered::Leader(Pass {
+                    gate: Arc::clone(self),
+                    digest: *identity.digest(),
+                    state,
+                })
+            }
+        }
+    }
+
+    fn live(&self) -> MutexGuard<'_, HashMap<Digest, watch::Receiver<State>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Holds the gate for one key. Dropping it without a verdict frees the key.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    gate: Arc<Gate>,
+    digest: Digest,
+    state: watch::Sender<State>,
+}
+
+impl Pass {
+    /// Tells the followers that the handler runs.
+    pub(crate) fn running(&self, fingerprint: Fingerprint) {
+        self.state.send_replace(State::Running(fingerprint));
+    }
+
+    /// Opens the gate for the next and tells the followers how it ended.
+    pub(crate) fn end(self, verdict: Verdict) {
+        self.gate.live().remove(&self.digest);
+        self.state.send_replace(State::Ended(verdict));
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        // After `end` the entry may already be the next leader's.
+        if !matches!(*self.state.borrow(), State::Ended(_)) {
+            self.gate.live().remove(&self.digest);
+            self.state.send_replace(State::Ended(Verdict::Free));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Key, Scope};
+
+    fn identity(key: &str) -> Identity {
+        Identity::new(Scope::of("a").unwrap(), "op", Key::new(key).unwrap())
+    }
+
+    fn lead(gate: &Arc<Gate>, key: &str) -> Pass {
+        match gate.enter(&identity(key)) {
+            Entered::Leader(pass) => pass,
+            Entered::Follower(_) => panic!("somebody leads"),
+        }
+    }
+
+    fn follow(gate: &Arc<Gate>, key: &str) -> watch::Receiver<State> {
+        match gate.enter(&identity(key)) {
+            Entered::Follower(watched) => watched,
+            Entered::Leader(_) => panic!("nobody leads"),
+        }
+    }
+
+    #[test]
+    fn the_first_of_a_key_leads_and_other_keys_do_not_matter() {
+        let gate = Arc::new(Gate::default());
+        let one = lead(&gate, "one");
+        let _two = lead(&gate, "two");
+        let watched = follow(&gate, "one");
+        assert!(matches!(*watched.borrow(), State::Claiming));
+        drop(one);
+        assert!(matches!(*watched.borrow(), State::Ended(Verdict::Free)));
+        drop(lead(&gate, "one"));
+    }
+
+    #[test]
+    fn a_pass_that_has_ended_does_not_open_the_next_ones_gate() {
+        let gate = Arc::new(Gate::default());
+        let first = lead(&gate, "one");
+        let watched = follow(&gate, "one");
+        first.end(Verdict::Busy);
+        assert!(matches!(*watched.borrow(), State::Ended(Verdict::Busy)));
+        let _second = lead(&gate, "one");
+        follow(&gate, "one");
+    }
+
+    #[test]
+    fn nothing_is_left_behind() {
+        let gate = Arc::new(Gate::default());
+        lead(&gate, "one").end(Verdict::Free);
+        drop(lead(&gate, "two"));
+        assert!(gate.live().is_empty());
+    }
+}

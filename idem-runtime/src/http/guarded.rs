@@ -1,0 +1,598 @@
+//! From an actix request to a call of the protocol, and the order of work around it.
+
+use std::{borrow::Cow, future::Future, marker::PhantomData, panic::AssertUnwindSafe, sync::Arc};
+
+use actix_web::{
+    Error, FromRequest, HttpRequest, HttpResponse, Responder, dev::Payload,
+    http::header::CONTENT_TYPE, rt, web,
+};
+use bytes::Bytes;
+use futures_util::{FutureExt, future::LocalBoxFuture};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
+use tracing::{Instrument, Span, field};
+
+use super::{
+    body,
+    extract::IdempotencyKey,
+    problem::{Problem, ProblemKind},
+    reply,
+};
+use crate::{
+    backend::{Backend, Call, Open, Session, Supply},
+    gate::Pass,
+    model::{
+        Fate, Fingerprint, FingerprintInput, Identity, InvalidKey, InvalidScope, Key, KeyFrom,
+        KeySource, Kind, Policy, Scope, ScopeKey,
+    },
+    protocol::{self, Handler, Mistake, Outcome, Ran},
+    settings::Idempotency,
+};
+
+/// Holds what a service hooks into the framework.
+pub(crate) struct Hooks {
+    pub(crate) render: Box<dyn Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync>,
+    pub(crate) retryable: Box<dyn Fn(&Error) -> bool + Send + Sync>,
+    pub(crate) settings: Box<dyn Fn(&HttpRequest) -> Vec<(String, String)> + Send + Sync>,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self {
+            render: Box::new(|problem, _| problem.to_response()),
+            retryable: Box::new(|_| false),
+            settings: Box::new(|_| Vec::new()),
+        }
+    }
+}
+
+/// Runs a guarded handler: what `#[idempotent]` expands to a call of.
+pub async fn run<A, T, S, K, Z, H>(
+    policy: &'static Policy,
+    request: HttpRequest,
+    payload: web::Payload,
+    scope: S,
+    key: K,
+    authorize: Z,
+    handler: H,
+) -> HttpResponse
+where
+    A: FromRequest + 'static,
+    T: Supply,
+    S: Fn(&A) -> Result<Scope, InvalidScope> + 'static,
+    K: Fn(&A) -> Result<Option<Key>, InvalidKey> + 'static,
+    Z: AsyncFn(&A) -> Result<(), Error> + 'static,
+    H: for<'a> AsyncFn(A, T::Ref<'a>, &'a HttpRequest) -> HttpResponse + 'static,
+{
+    let typed = Typed {
+        scope,
+        key,
+        authorize,
+        handler,
+        parameters: None,
+        supply: PhantomData::<T>,
+    };
+    guard::<T::Backend>(policy, request, payload, Box::new(typed)).await
+}
+
+/// One handler with its types taken away, so that what follows is compiled once a backend and not
+/// once a handler.
+trait Guarded<O> {
+    /// Runs the extractors.
+    fn extract<'a>(
+        &'a mut self,
+        request: &'a HttpRequest,
+        body: Bytes,
+    ) -> LocalBoxFuture<'a, Result<(), Error>>;
+
+    /// Names the scope and, where it stands in the request, the key.
+    fn identify(&self) -> Option<Identified>;
+
+    /// Asks whether the caller may have this, be it run or replayed.
+    fn authorize(&self) -> LocalBoxFuture<'_, Result<(), Error>>;
+
+    /// Runs the handler, with parameters extracted anew from the second run on.
+    fn call<'a>(
+        &'a mut self,
+        request: &'a HttpRequest,
+        body: Bytes,
+        open: &'a mut O,
+    ) -> LocalBoxFuture<'a, Result<HttpResponse, Error>>;
+}
+
+struct Identified {
+    scope: Result<Scope, InvalidScope>,
+    key: Result<Option<Key>, InvalidKey>,
+}
+
+struct Typed<A, T, S, K, Z, H> {
+    scope: S,
+    key: K,
+    authorize: Z,
+    handler: H,
+    parameters: Option<A>,
+    supply: PhantomData<T>,
+}
+
+impl<A, T, S, K, Z, H> Guarded<<T::Backend as Backend>::Open> for Typed<A, T, S, K, Z, H>
+where
+    A: FromRequest + 'static,
+    T: Supply,
+    S: Fn(&A) -> Result<Scope, InvalidScope> + 'static,
+    K: Fn(&A) -> Result<Option<Key>, InvalidKey> + 'static,
+    Z: AsyncFn(&A) -> Result<(), Error> + 'static,
+    H: for<'a> AsyncFn(A, T::Ref<'a>, &'a HttpRequest) -> HttpResponse + 'static,
+{
+    fn extract<'a>(
+        &'a mut self,
+        request: &'a HttpRequest,
+        body: Bytes,
+    ) -> LocalBoxFuture<'a, Result<(), Error>> {
+        Box::pin(async {
+            self.parameters = Some(extract::<A>(request, body).await?);
+            Ok(())
+        })
+    }
+
+    fn identify(&self) -> Option<Identified> {
+        let parameters = self.parameters.as_ref()?;
+        Some(Identified {
+            scope: (self.scope)(parameters),
+            key: (self.key)(parameters),
+        })
+    }
+
+    fn authorize(&self) -> LocalBoxFuture<'_, Result<(), Error>> {
+        Box::pin(async {
+            match &self.parameters {
+                Some(parameters) => (self.authorize)(parameters).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn call<'a>(
+        &'a mut self,
+        request: &'a HttpRequest,
+        body: Bytes,
+        open: &'a mut <T::Backend as Backend>::Open,
+    ) -> LocalBoxFuture<'a, Result<HttpResponse, Error>> {
+        Box::pin(async move {
+            let parameters = match self.parameters.take() {
+                Some(parameters) => parameters,
+                None => extract::<A>(request, body).await?,
+            };
+            Ok((self.handler)(parameters, T::supply(open), request).await)
+        })
+    }
+}
+
+async fn extract<A: FromRequest>(request: &HttpRequest, body: Bytes) -> Result<A, Error> {
+    A::from_request(request, &mut Payload::from(body))
+        .await
+        .map_err(Into::into)
+}
+
+/// Says why a request is answered without the protocol.
+enum Refusal {
+    Problem(Problem),
+    /// An extractor's or `authorize`'s own answer.
+    Own(Error),
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<ProblemKind> for Refusal {
+    fn from(kind: ProblemKind) -> Self {
+        Self::Problem(Problem::new(kind))
+    }
+}
+
+async fn guard<B: Backend>(
+    policy: &'static Policy,
+    request: HttpRequest,
+    payload: web::Payload,
+    guarded: Box<dyn Guarded<B::Open>>,
+) -> HttpResponse {
+    let Some(idempotency) = request.app_data::<web::Data<Idempotency<B>>>() else {
+        misconfigured(
+            policy,
+            "no `Idempotency` for the type of its transaction parameter in the app data: add \
+             `.app_data(web::Data::new(idempotency.clone()))` to the `App`",
+        );
+        return Problem::new(ProblemKind::Internal).to_response();
+    };
+    let idempotency = Idempotency::clone(idempotency);
+    let span = tracing::info_span!(
+        "idempotent",
+        handler = policy.handler,
+        operation = field::Empty,
+        key = field::Empty,
+        outcome = field::Empty,
+    );
+    let answer = answer(policy, &idempotency, &request, payload, guarded).instrument(span.clone());
+    let (outcome, response) = match answer.await {
+        Ok(answered) => answered,
+        Err(Refusal::Own(error)) => ("refused", HttpResponse::from_error(error)),
+        Err(Refusal::Problem(problem)) => (
+            problem.kind().name(),
+            idempotency.render(&problem, &request),
+        ),
+    };
+    span.record("outcome", outcome);
+    response
+}
+
+/// Does the work in its order: what is slow or fails comes before the database is asked.
+async fn answer<B: Backend>(
+    policy: &'static Policy,
+    idempotency: &Idempotency<B>,
+    request: &HttpRequest,
+    payload: web::Payload,
+    mut guarded: Box<dyn Guarded<B::Open>>,
+) -> Result<(&'static str, HttpResponse), Refusal> {
+    let operation = operation(policy, request)?;
+    let span = Span::current();
+    span.record("operation", &*operation);
+    let key = key_of_header(policy, request)?;
+
+    let body = body::read(
+        request,
+        payload,
+        policy.max_body,
+        idempotency.body_timeout(),
+    )
+    .await?;
+    if body::was_taken(request, &body) {
+        return Err(misconfigured(
+            policy,
+            "a middleware has taken the body out of the request: it has to put it back with \
+             `ServiceRequest::set_payload`",
+        ));
+    }
+    let fingerprint = fingerprint(policy, request, &operation, &body)?;
+
+    let slot =
+        (key.is_some() || policy.key == KeyFrom::Request).then(|| IdempotencyKey::reserve(request));
+    caught(policy, guarded.extract(request, body.clone()))
+        .await?
+        .map_err(Refusal::Own)?;
+    let identified = caught(policy, async { guarded.identify() }).await?;
+    let Identified { scope, key: stated } = identified.ok_or(ProblemKind::Internal)?;
+    let scope = scope.map_err(|error| misconfigured(policy, &error.to_string()))?;
+    let key = match policy.key {
+        KeyFrom::Request => Some(
+            stated
+                .map_err(Problem::invalid_key)?
+                .ok_or(ProblemKind::KeyMissing)?,
+        ),
+        KeyFrom::Header(_) | KeyFrom::OptionalHeader(_) => key,
+    };
+    let identity = key.map(|key| Arc::new(Identity::new(scope, operation, key)));
+    if let (Some(slot), Some(identity)) = (slot, &identity) {
+        slot.set(identity);
+        span.record("key", field::display(identity));
+    }
+    caught(policy, guarded.authorize())
+        .await?
+        .map_err(Refusal::Own)?;
+
+    let session = Session {
+        isolation: policy.isolation,
+        timeout: policy.timeout,
+        settings: (idempotency.hooks().settings)(request),
+    };
+    let work = match identity {
+        None => Work::Unkeyed(session),
+        Some(identity) => {
+            let call = Call {
+                identity,
+                fingerprint,
+                ttl: policy.ttl,
+                session,
+            };
+            let until = Instant::now() + policy.wait;
+            match protocol::enter(idempotency.gate(), &call, until).await {
+                Ok(pass) => Work::Keyed { call, pass, until },
+                Err(outcome) => return settle(policy, outcome, None),
+            }
+        }
+    };
+
+    let (sender, answered) = oneshot::channel();
+    let runner = Runner {
+        policy,
+        idempotency: idempotency.clone(),
+        guarded,
+        request: request.clone(),
+        body,
+        answer: None,
+        sender,
+    };
+    // Detached: a client that hangs up neither cancels the work nor loses the record.
+    rt::spawn(
+        idempotency
+            .executions()
+            .track(execute(work, runner).instrument(span)),
+    );
+    // Only a worker that is stopped by force ends the task without an answer.
+    let (outcome, response) = answered.await.map_err(|_| ProblemKind::StoreUnavailable)?;
+    settle(policy, outcome, response)
+}
+
+enum Work {
+    Keyed {
+        call: Call,
+        pass: Pass,
+        until: Instant,
+    },
+    Unkeyed(Session),
+}
+
+/// Carries the work out, answers, and cleans up behind the answer.
+async fn execute<B: Backend>(work: Work, mut runner: Runner<B>) {
+    let idempotency = runner.idempotency.clone();
+    let end = match work {
+        Work::Keyed { call, pass, until } => {
+            protocol::lead(idempotency.backend(), &call, pass, until, &mut runner).await
+        }
+        Work::Unkeyed(session) => {
+            protocol::run_unrecorded(idempotency.backend(), &session, &mut runner).await
+        }
+    };
+    let Runner { answer, sender, .. } = runner;
+    let _ = sender.send((end.outcome, answer));
+    if let Some(open) = end.open {
+        open.give_up().await;
+    }
+}
+
+/// Runs a handler for the protocol and remembers its own answer.
+struct Runner<B: Backend> {
+    policy: &'static Policy,
+    idempotency: Idempotency<B>,
+    guarded: Box<dyn Guarded<B::Open>>,
+    request: HttpRequest,
+    body: Bytes,
+    answer: Option<HttpResponse>,
+    sender: oneshot::Sender<(Outcome, Option<HttpResponse>)>,
+}
+
+impl<B: Backend> Handler<B::Open> for Runner<B> {
+    async fn run(&mut self, open: &mut B::Open) -> Ran {
+        let limit = self.policy.timeout;
+        let run = AssertUnwindSafe(self.run_within(open)).catch_unwind();
+        match timeout(limit, run).await {
+            Ok(Ok(Ok(ran))) => ran,
+            Ok(Ok(Err(mistake))) => Ran::Failed(mistake),
+            Ok(Err(_)) => Ran::Failed(Mistake::Panicked),
+            Err(_) => Ran::Failed(Mistake::Deadline(limit)),
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.sender.is_closed()
+    }
+}
+
+impl<B: Backend> Runner<B> {
+    /// Runs the handler; what its status says decides what becomes of its writes.
+    async fn run_within(&mut self, open: &mut B::Open) -> Result<Ran, Mistake> {
+        let called = self
+            .guarded
+            .call(&self.request, self.body.clone(), open)
+            .await;
+        // An extractor that fails in a later run answers for itself, as in the first.
+        let response = called.unwrap_or_else(HttpResponse::from_error);
+        let fate = self.policy.fate(response.status().as_u16());
+        let retryable = |error| (self.idempotency.hooks().retryable)(error);
+        if fate != Fate::Commit && response.error().is_some_and(retryable) {
+            self.answer = Some(response);
+            return Ok(Ran::Again);
+        }
+        if fate == Fate::Release {
+            self.answer = Some(response);
+            return Ok(Ran::Release);
+        }
+        let (response, snapshot) = reply::collect(response, self.policy.max_response).await?;
+        self.answer = Some(response);
+        Ok(if fate == Fate::Commit {
+            Ran::Commit(snapshot)
+        } else {
+            Ran::Refuse(snapshot)
+        })
+    }
+}
+
+/// Turns the protocol's outcome into an answer, with the name it has in the span.
+fn settle(
+    policy: &Policy,
+    outcome: Outcome,
+    answer: Option<HttpResponse>,
+) -> Result<(&'static str, HttpResponse), Refusal> {
+    let Policy {
+        handler, location, ..
+    } = policy;
+    match outcome {
+        Outcome::Answer(kept) => {
+            let name = match kept {
+                Some(Kind::Effect) => "executed",
+                Some(Kind::Refusal) => "refused",
+                None => "released",
+            };
+            Ok((name, answer.ok_or(ProblemKind::Internal)?))
+        }
+        Outcome::Replay(record) => {
+            let replay = reply::replay(&record.snapshot).ok_or(ProblemKind::Internal)?;
+            Ok(("replayed", replay))
+        }
+        Outcome::Mismatch => Err(ProblemKind::KeyReused.into()),
+        Outcome::InProgress => Err(ProblemKind::InProgress.into()),
+        Outcome::Mistaken(mistake @ Mistake::Deadline(_)) => {
+            tracing::error!(handler, location, "{mistake}; rolled back");
+            Err(ProblemKind::HandlerTimeout.into())
+        }
+        Outcome::Mistaken(mistake) => {
+            tracing::error!(handler, location, "{mistake}; rolled back");
+            Err(ProblemKind::Internal.into())
+        }
+        Outcome::Refused(error) => {
+            tracing::error!(handler, location, "{error}; rolled back");
+            Err(ProblemKind::Internal.into())
+        }
+        Outcome::Unavailable(error) => {
+            tracing::warn!(handler, location, "{error}");
+            Err(ProblemKind::StoreUnavailable.into())
+        }
+        Outcome::Exhausted => {
+            tracing::warn!(
+                handler,
+                location,
+                "gave up after several runs that others overtook"
+            );
+            Err(ProblemKind::StoreUnavailable.into())
+        }
+    }
+}
+
+/// Names what the key is for. Methods that change nothing have no place here.
+fn operation(policy: &Policy, request: &HttpRequest) -> Result<Cow<'static, str>, Refusal> {
+    let method = request.method();
+    if method.is_safe() || method.as_str() == "QUERY" {
+        return Err(misconfigured(
+            policy,
+            &format!(
+                "a {method} request needs no idempotency key, since it may change nothing: take \
+                 `#[idempotent]` off, or register the handler for POST or PATCH"
+            ),
+        ));
+    }
+    if let Some(name) = policy.operation {
+        return Ok(Cow::Borrowed(name));
+    }
+    let pattern = request.match_pattern().ok_or_else(|| {
+        misconfigured(
+            policy,
+            "the request matched no route pattern that could name the operation: write \
+             `operation = \"...\"`",
+        )
+    })?;
+    Ok(Cow::Owned(format!("{method} {pattern}")))
+}
+
+fn key_of_header(policy: &Policy, request: &HttpRequest) -> Result<Option<Key>, Refusal> {
+    let (name, required) = match policy.key {
+        KeyFrom::Header(name) => (name, true),
+        KeyFrom::OptionalHeader(name) => (name, false),
+        KeyFrom::Request => return Ok(None),
+    };
+    let mut values = request.headers().get_all(name);
+    match (values.next(), values.next()) {
+        (Some(value), None) => Ok(Some(
+            Key::from_header(value.as_bytes()).map_err(Problem::invalid_key)?,
+        )),
+        (Some(_), Some(_)) => Err(Problem::key_given_twice().into()),
+        (None, _) if required => Err(ProblemKind::KeyMissing.into()),
+        (None, _) => Ok(None),
+    }
+}
+
+fn fingerprint(
+    policy: &Policy,
+    request: &HttpRequest,
+    operation: &str,
+    body: &Bytes,
+) -> Result<Fingerprint, Refusal> {
+    let decoded = body::decode(request.headers(), body, policy.max_body)?;
+    let media_type = request.headers().get(CONTENT_TYPE);
+    let mut input = FingerprintInput::new(request.method().as_str(), request.path(), &decoded);
+    input.route = operation;
+    input.query = request.query_string();
+    input.content_type = media_type
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    Ok(policy.fingerprint.of(&input))
+}
+
+/// Keeps a panic of the service's code from taking the connection down without an answer.
+async fn caught<T>(policy: &Policy, work: impl Future<Output = T>) -> Result<T, Refusal> {
+    AssertUnwindSafe(work)
+        .catch_unwind()
+        .await
+        .map_err(|_| misconfigured(policy, "an extractor, a scope or `authorize` panicked"))
+}
+
+/// Says in the log which line of the service has to change.
+fn misconfigured(policy: &Policy, what: &str) -> Refusal {
+    let Policy {
+        handler, location, ..
+    } = policy;
+    tracing::error!(handler, location, "the handler did not run: {what}");
+    ProblemKind::Internal.into()
+}
+
+/// Makes the scope: the closure that the macro writes around the `scope` expression calls it.
+///
+/// # Errors
+///
+/// When the value has an empty part or is too long.
+pub fn scope(value: &(impl ScopeKey + ?Sized)) -> Result<Scope, InvalidScope> {
+    Scope::of(value)
+}
+
+/// Makes the scope of `scope = global`.
+///
+/// # Errors
+///
+/// Never; it has the signature of [`scope`].
+pub fn global_scope() -> Result<Scope, InvalidScope> {
+    Ok(Scope::global())
+}
+
+/// Makes the key: the closure that the macro writes around the `key` expression calls it.
+///
+/// # Errors
+///
+/// When the value is no idempotency key.
+pub fn key(value: &(impl KeySource + ?Sized)) -> Result<Option<Key>, InvalidKey> {
+    value.to_key()
+}
+
+/// Stands where the key is in the header.
+///
+/// # Errors
+///
+/// Never; it has the signature of the closure that it replaces.
+pub fn key_in_header<A>(_: &A) -> Result<Option<Key>, InvalidKey> {
+    Ok(None)
+}
+
+/// Stands where the attribute has no `authorize`.
+///
+/// # Errors
+///
+/// Never; it has the signature of the closure that it replaces.
+#[expect(clippy::unused_async, reason = "it replaces an async closure")]
+pub async fn everyone<A>(_: &A) -> Result<(), Error> {
+    Ok(())
+}
+
+/// Takes what the function of `authorize` returns.
+///
+/// # Errors
+///
+/// The function's own.
+pub fn authorized<E: Into<Error>>(result: Result<(), E>) -> Result<(), Error> {
+    result.map_err(Into::into)
+}
+
+/// Makes a response of what the handler returns, while its transaction is still lent.
+pub fn respond(responder: impl Responder, request: &HttpRequest) -> HttpResponse {
+    responder.respond_to(request).map_into_boxed_body()
+}

@@ -1,0 +1,17 @@
+//! The only actix code: from a request to the protocol, and from its outcome to an answer.
+
+mod body;
+mod executions;
+mod extract;
+mod guarded;
+mod problem;
+mod reply;
+mod scopes;
+
+pub(crate) use self::executions::Executions;
+pub use self::extract::IdempotencyKey;
+pub(crate) use self::guarded::Hooks;
+pub use self::guarded::{
+    authorized, everyone, global_scope, key, key_in_header, respond, run, scope,
+};
+pub use self::problem::{Problem, ProblemKind};

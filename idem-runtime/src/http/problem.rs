@@ -1,0 +1,271 @@
+//! Every answer of the framework's own: an RFC 9457 problem document.
+
+use std::{borrow::Cow, fmt};
+
+use actix_web::{HttpResponse, http::StatusCode, http::header};
+use serde::Serialize;
+
+use crate::model::InvalidKey;
+
+/// Says what kind of problem an answer of the framework reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProblemKind {
+    /// The request carries no idempotency key (400).
+    KeyMissing,
+    /// The idempotency key is malformed, or given twice (400).
+    KeyInvalid,
+    /// The body ended early or cannot be decoded (400).
+    BodyIncomplete,
+    /// The body did not arrive in time (408).
+    BodyTimeout,
+    /// A request with this key is being processed (409).
+    InProgress,
+    /// The body is longer than the endpoint takes (413).
+    BodyTooLarge,
+    /// The body's content encoding is not supported (415).
+    EncodingUnsupported,
+    /// The key was used for another request (422).
+    KeyReused,
+    /// The handler gave no usable answer, or the service is set up wrongly (500). The log says
+    /// which.
+    Internal,
+    /// The handler did not answer in time (503).
+    HandlerTimeout,
+    /// The store is unreachable or busy (503).
+    StoreUnavailable,
+}
+
+/// Holds one problem, as the renderer gets it.
+///
+/// Nothing in it comes from the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    kind: ProblemKind,
+    detail: Cow<'static, str>,
+}
+
+impl ProblemKind {
+    /// The status, the name at the end of the type, the title, the usual detail, and the seconds
+    /// after which a repeat makes sense.
+    fn row(
+        self,
+    ) -> (
+        StatusCode,
+        &'static str,
+        &'static str,
+        &'static str,
+        Option<u32>,
+    ) {
+        match self {
+            Self::KeyMissing => (
+                StatusCode::BAD_REQUEST,
+                "key-missing",
+                "Idempotency key missing",
+                "This operation needs an idempotency key: one header line, unique to the operation, and the same for all its repeats.",
+                None,
+            ),
+            Self::KeyInvalid => (
+                StatusCode::BAD_REQUEST,
+                "key-invalid",
+                "Idempotency key malformed",
+                "An idempotency key is 1 to 255 visible ASCII characters, bare or in double quotes.",
+                None,
+            ),
+            Self::BodyIncomplete => (
+                StatusCode::BAD_REQUEST,
+                "body-incomplete",
+                "Request body incomplete",
+                "The request's body ended before its announced length, or cannot be decoded.",
+                None,
+            ),
+            Self::BodyTimeout => (
+                StatusCode::REQUEST_TIMEOUT,
+                "body-timeout",
+                "Request body too slow",
+                "The request's body did not arrive in time. Nothing was executed: repeat the request with the same key.",
+                None,
+            ),
+            Self::InProgress => (
+                StatusCode::CONFLICT,
+                "in-progress",
+                "Request in progress",
+                "A request with this idempotency key is being processed. Repeat it later, with the same key, to get its answer.",
+                Some(1),
+            ),
+            Self::BodyTooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "body-too-large",
+                "Request body too large",
+                "The request's body, or what it decodes to, is longer than this operation takes.",
+                None,
+            ),
+            Self::EncodingUnsupported => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "encoding-unsupported",
+                "Content encoding not supported",
+                "The request's Content-Encoding is not supported by this operation.",
+                None,
+            ),
+            Self::KeyReused => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "key-reused",
+                "Idempotency key used for another request",
+                "This idempotency key belongs to another request. Nothing was executed: make a new key for a new operation.",
+                None,
+            ),
+            Self::Internal => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal",
+                "Request not executed",
+                "The operation failed inside the service and changed nothing. A repeat with the same key is safe.",
+                None,
+            ),
+            Self::HandlerTimeout => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "handler-timeout",
+                "Request not executed in time",
+                "The operation took too long and was undone. A repeat with the same key is safe.",
+                Some(1),
+            ),
+            Self::StoreUnavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "store-unavailable",
+                "Store unavailable",
+                "The service's store is unreachable or busy. A repeat with the same key is safe.",
+                Some(1),
+            ),
+        }
+    }
+}
+
+impl ProblemKind {
+    /// The name at the end of the type.
+    pub(crate) fn name(self) -> &'static str {
+        self.row().1
+    }
+}
+
+impl Problem {
+    pub(crate) fn new(kind: ProblemKind) -> Self {
+        Self {
+            kind,
+            detail: Cow::Borrowed(kind.row().3),
+        }
+    }
+
+    pub(crate) fn invalid_key(reason: InvalidKey) -> Self {
+        Self {
+            kind: ProblemKind::KeyInvalid,
+            detail: Cow::Owned(reason.to_string()),
+        }
+    }
+
+    pub(crate) fn key_given_twice() -> Self {
+        let detail = "The request carries more than one idempotency key.";
+        Self {
+            kind: ProblemKind::KeyInvalid,
+            detail: Cow::Borrowed(detail),
+        }
+    }
+
+    /// What kind of problem it is.
+    #[must_use]
+    pub fn kind(&self) -> ProblemKind {
+        self.kind
+    }
+
+    /// The HTTP status of the answer.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.kind.row().0
+    }
+
+    /// The problem's type: a URI that names the kind and stays the same over releases.
+    #[must_use]
+    pub fn type_uri(&self) -> String {
+        format!("urn:problem-type:idempotency:{}", self.kind.name())
+    }
+
+    /// The kind in a few words.
+    #[must_use]
+    pub fn title(&self) -> &'static str {
+        self.kind.row().2
+    }
+
+    /// What happened and what the client can do, in a sentence or two.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The seconds after which a repeat makes sense, for the `Retry-After` header.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<u32> {
+        self.kind.row().4
+    }
+
+    /// Renders the problem as `application/problem+json`.
+    #[must_use]
+    pub fn to_response(&self) -> HttpResponse {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            r#type: String,
+            title: &'a str,
+            status: u16,
+            detail: &'a str,
+        }
+        let document = Document {
+            r#type: self.type_uri(),
+            title: self.title(),
+            status: self.status().as_u16(),
+            detail: self.detail(),
+        };
+        let mut response = HttpResponse::build(self.status());
+        response.insert_header((header::CONTENT_TYPE, "application/problem+json"));
+        if let Some(seconds) = self.retry_after() {
+            response.insert_header((header::RETRY_AFTER, seconds.to_string()));
+        }
+        if matches!(
+            self.kind,
+            ProblemKind::BodyTimeout | ProblemKind::BodyTooLarge
+        ) {
+            // The rest of the body is not read.
+            response.force_close();
+        }
+        response.body(serde_json::to_vec(&document).unwrap_or_default())
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.title(), self.detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_answers_that_are_worth_a_repeat_carry_retry_after() {
+        for (kind, retry) in [
+            (ProblemKind::InProgress, true),
+            (ProblemKind::StoreUnavailable, true),
+            (ProblemKind::HandlerTimeout, true),
+            (ProblemKind::KeyReused, false),
+            (ProblemKind::KeyMissing, false),
+        ] {
+            let response = Problem::new(kind).to_response();
+            assert_eq!(
+                response.headers().contains_key(header::RETRY_AFTER),
+                retry,
+                "{kind:?}"
+            );
+            assert_eq!(
+                response.headers().get(header::CONTENT_TYPE).unwrap(),
+                "application/problem+json"
+            );
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! The life of a guarded request: claim, decide, run, keep.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout_at},
+};
+
+use crate::{
+    backend::{Backend, Call, Claimed, Entry, KeepError, Open, Session},
+    error::StoreError,
+    gate::{Entered, Gate, Pass, State, Verdict},
+    model::{Decision, Fingerprint, Found, Kind, Record, Snapshot, decide},
+};
+
+/// How often a handler runs for one request before the answer is 503.
+const RUNS: u32 = 3;
+
+/// How long a request in doubt waits for the old transaction to end.
+const RESOLVE: Duration = Duration::from_secs(5);
+
+/// Runs the user's handler; the layer above knows how.
+pub(crate) trait Handler<O> {
+    /// Runs it once inside the open transaction.
+    fn run(&mut self, open: &mut O) -> impl Future<Output = Ran>;
+
+    /// Whether anybody still waits for the answer.
+    fn is_wanted(&self) -> bool;
+}
+
+/// Says how one run of the handler ended.
+#[derive(Debug)]
+pub(crate) enum Ran {
+    /// Its writes are to be committed with this answer.
+    Commit(Snapshot),
+    /// Its writes are to be rolled back, and this answer stored.
+    Refuse(Snapshot),
+    /// Its writes are to be rolled back, and the answer passed on.
+    Release,
+    /// Its error says that a new run may succeed.
+    Again,
+    /// It gave no answer that can be used.
+    Failed(Mistake),
+}
+
+/// Says what was wrong with the handler; the text is for the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Mistake {
+    #[error("the handler panicked")]
+    Panicked,
+    #[error("the handler did not answer within its `timeout` of {0:?}")]
+    Deadline(Duration),
+    #[error("the answer's body is longer than `max_response` ({0} bytes)")]
+    AnswerTooLarge(usize),
+    #[error("the answer's body failed while it was read")]
+    AnswerBroken,
+    #[error(
+        "a SQL statement of the handler failed, the handler went on to answer success, and \
+         PostgreSQL had rolled its writes back: return the error, or use `Tx::savepoint`"
+    )]
+    Swallowed,
+    #[error(
+        "the handler ended the transaction by itself (COMMIT, ROLLBACK or BEGIN through `tx`): \
+         leave that to the runtime, or use `Tx::savepoint`"
+    )]
+    Ended,
+}
+
+/// Says what a request is to be answered.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The handler's own answer, and what is kept of it.
+    Answer(Option<Kind>),
+    /// A stored answer.
+    Replay(Arc<Record>),
+    /// The key had its effect, or runs, for another request.
+    Mismatch,
+    /// A request with this key runs.
+    InProgress,
+    /// The handler gave no usable answer; nothing is kept.
+    Mistaken(Mistake),
+    /// The store did not do its part: nothing is kept, or a repeat will tell.
+    Unavailable(Arc<StoreError>),
+    /// The database refused the handler's commit; nothing is kept.
+    Refused(StoreError),
+    /// The handler ran as often as it may, and each time something came in between.
+    Exhausted,
+}
+
+/// Holds how a request ended.
+#[derive(Debug)]
+pub(crate) struct End<O> {
+    pub(crate) outcome: Outcome,
+    verdict: Verdict,
+    /// A transaction that is to be given up, behind the answer.
+    pub(crate) open: Option<O>,
+}
+
+/// Passes the gate for a request's key: brings the pass to go and ask the database, or what a
+/// duplicate inside this process has already found out.
+pub(crate) async fn enter(gate: &Arc<Gate>, call: &Call, until: Instant) -> Result<Pass, Outcome> {
+    loop {
+        let watched = match gate.enter(&call.identity) {
+            Entered::Leader(pass) => return Ok(pass),
+            Entered::Follower(watched) => watched,
+        };
+        match follow(watched, &call.fingerprint, until).await? {
+            Verdict::Recorded(record) => {
+                let found = match record.kind {
+                    Kind::Effect => Found {
+                        effect: Some(record),
+                        refusal: None,
+                    },
+                    Kind::Refusal => Found {
+                        effect: None,
+                        refusal: Some(record),
+                    },
+                };
+                match decide(&found, &call.fingerprint, false) {
+                    Decision::Replay(record) => return Err(Outcome::Replay(record)),
+                    Decision::Mismatch(_) => return Err(Outcome::Mismatch),
+                    // The refusal of another request says nothing about this one.
+                    Decision::Run | Decision::Busy => {}
+                }
+            }
+            Verdict::Unavailable(error) => return Err(Outcome::Unavailable(error)),
+            Verdict::Busy if Instant::now() >= until => return Err(Outcome::InProgress),
+            Verdict::Busy => sleep(jitter()).await,
+            Verdict::Free => {}
+        }
+    }
+}
+
+/// Watches the leader: a claim is waited for, a running handler only as long as the endpoint says.
+async fn follow(
+    mut watched: watch::Receiver<State>,
+    fingerprint: &Fingerprint,
+    until: Instant,
+) -> Result<Verdict, Outcome> {
+    let patience = until.max(Instant::now() + RESOLVE);
+    loop {
+        let state = watched.borrow_and_update().clone();
+        let limit = match state {
+            State::Ended(verdict) => return Ok(verdict),
+            State::Running(other) if other != *fingerprint => return Err(Outcome::Mismatch),
+            State::Running(_) if Instant::now() >= until => return Err(Outcome::InProgress),
+            State::Running(_) => until,
+            State::Claiming => patience,
+        };
+        match timeout_at(limit, watched.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Ok(Verdict::Free),
+            Err(_) if matches!(*watched.borrow(), State::Ended(_)) => {}
+            Err(_) => return Err(Outcome::InProgress),
+        }
+    }
+}
+
+/// Asks the database, runs the handler if it has to run, and tells the duplicates how it ended.
+pub(crate) async fn lead<B: Backend>(
+    backend: &B,
+    call: &Call,
+    pass: Pass,
+    until: Instant,
+    handler: &mut impl Handler<B::Open>,
+) -> End<B::Open> {
+    let mut end = execute(backend, call, &pass, until, handler)
+        .await
+        .unwrap_or_else(|error| {
+            let error = Arc::new(error);
+            let verdict = Verdict::Unavailable(Arc::clone(&error));
+            End::new(Outcome::Unavailable(error), verdict, None)
+        });
+    pass.end(std::mem::replace(&mut end.verdict, Verdict::Free));
+    end
+}
+
+async fn execute<B: Backend>(
+    backend: &B,
+    call: &Call,
+    pass: &Pass,
+    until: Instant,
+    handler: &mut impl Handler<B::Open>,
+) -> Result<End<B::Open>, StoreError> {
+    let mut runs = 0;
+    let mut in_doubt = false;
+    // A refusal whose writes are rolled back and whose record is still to be written.
+    let mut refusal = None;
+    let mut claimed = claim(backend, call, until, || handler.is_wanted()).await?;
+    loop {
+        let Claimed {
+            mut open,
+            locked,
+            found,
+            expired,
+        } = claimed;
+        match decide(&found, &call.fingerprint, locked) {
+            Decision::Replay(record) => {
+                let verdict = Verdict::Recorded(Arc::clone(&record));
+                return Ok(End::new(Outcome::Replay(record), verdict, Some(open)));
+            }
+            Decision::Mismatch(effect) => {
+                return Ok(End::new(
+                    Outcome::Mismatch,
+                    Verdict::Recorded(effect),
+                    Some(open),
+                ));
+            }
+            // The transaction in doubt still holds the key: a repeat will tell.
+            Decision::Busy if in_doubt => {
+                let unknown = Outcome::Unavailable(Arc::new(StoreError::TimedOut(RESOLVE)));
+                return Ok(End::new(unknown, Verdict::Busy, Some(open)));
+            }
+            Decision::Busy => {
+                return Ok(End::new(Outcome::InProgress, Verdict::Busy, Some(open)));
+            }
+            Decision::Run => {}
+        }
+
+        let (kind, snapshot) = if let Some(snapshot) = refusal.take() {
+            (Kind::Refusal, snapshot)
+        } else if runs == RUNS {
+            return Ok(End::new(Outcome::Exhausted, Verdict::Free, Some(open)));
+        } else {
+            runs += 1;
+            pass.running(call.fingerprint);
+            match handler.run(&mut open).await {
+                Ran::Commit(snapshot) => (Kind::Effect, snapshot),
+                // Between the rollback and the second claim a duplicate may have had its effect:
+                // then that is the answer, not the refusal.
+                Ran::Refuse(snapshot) => {
+                    refusal = Some(snapshot);
+                    claimed = match open.again(call).await {
+                        Ok(claimed) => claimed,
+                        Err(_) => resolve(backend, call).await?,
+                    };
+                    continue;
+                }
+                Ran::Again if runs < RUNS => {
+                    open.give_up().await;
+                    claimed = claim(backend, call, until, || handler.is_wanted()).await?;
+                    continue;
+                }
+                Ran::Release | Ran::Again => {
+                    return Ok(End::new(Outcome::Answer(None), Verdict::Free, Some(open)));
+                }
+                Ran::Failed(mistake) => return Ok(End::mistaken(mistake, open)),
+            }
+        };
+
+        let entry = Entry {
+            kind,
+            snapshot: &snapshot,
+            replaces_expired: expired,
+        };
+        match open.keep(call, entry).await {
+            Ok(()) => {
+                let fingerprint = call.fingerprint.as_bytes().as_slice().into();
+                let record = Arc::new(Record {
+                    kind,
+                    fingerprint,
+                    snapshot,
+                });
+                let verdict = Verdict::Recorded(record);
+                return Ok(End::new(Outcome::Answer(Some(kind)), verdict, None));
+            }
+            Err(KeepError::InDoubt(cause)) => {
+                tracing::debug!(%cause, "the commit is in doubt: claiming the key again");
+                in_doubt = true;
+                claimed = resolve(backend, call).await?;
+            }
+            Err(error) => return Ok(End::not_kept(error)),
+        }
+    }
+}
+
+/// Runs a request without a key: in the supplied transaction, unrecorded.
+pub(crate) async fn run_unrecorded<B: Backend>(
+    backend: &B,
+    session: &Session,
+    handler: &mut impl Handler<B::Open>,
+) -> End<B::Open> {
+    let mut open = match backend.begin(session).await {
+        Ok(open) => open,
+        Err(error) => {
+            return End::new(Outcome::Unavailable(Arc::new(error)), Verdict::Free, None);
+        }
+    };
+    match handler.run(&mut open).await {
+        Ran::Commit(_) => match open.commit().await {
+            Ok(()) => End::new(Outcome::Answer(None), Verdict::Free, None),
+            Err(error) => End::not_kept(error),
+        },
+        Ran::Refuse(_) | Ran::Release | Ran::Again => {
+            End::new(Outcome::Answer(None), Verdict::Free, Some(open))
+        }
+        Ran::Failed(mistake) => End::mistaken(mistake, open),
+    }
+}
+
+impl<O> End<O> {
+    fn new(outcome: Outcome, verdict: Verdict, open: Option<O>) -> Self {
+        Self {
+            outcome,
+            verdict,
+            open,
+        }
+    }
+
+    fn mistaken(mistake: Mistake, open: O) -> Self {
+        // A handler that was stopped in the middle may have left a statement running: its
+        // connection is closed, since a ROLLBACK would wait behind it.
+        let open = match mistake {
+            Mistake::Panicked | Mistake::Deadline(_) => None,
+            _ => Some(open),
+        };
+        Self::new(Outcome::Mistaken(mistake), Verdict::Free, open)
+    }
+
+    fn not_kept(error: KeepError) -> Self {
+        let outcome = match error {
+            KeepError::Swallowed => Outcome::Mistaken(Mistake::Swallowed),
+            KeepError::Ended => Outcome::Mistaken(Mistake::Ended),
+            KeepError::Refused(error) => Outcome::Refused(error),
+            KeepError::InDoubt(error) => Outcome::Unavailable(Arc::new(error)),
+        };
+        Self::new(outcome, Verdict::Free, None)
+    }
+}
+
+/// Claims the key; while another process holds it, waits without a connection until `until`.
+async fn claim<B: Backend>(
+    backend: &B,
+    call: &Call,
+    until: Instant,
+    wanted: impl Fn() -> bool,
+) -> Result<Claimed<B::Open>, StoreError> {
+    loop {
+        let claimed = backend.claim(call).await?;
+        let decision = decide(&claimed.found, &call.fingerprint, claimed.locked);
+        if !matches!(decision, Decision::Busy) || Instant::now() >= until || !wanted() {
+            return Ok(claimed);
+        }
+        claimed.open.give_up().await;
+        sleep(jitter()).await;
+    }
+}
+
+/// Claims the key to find out what became of a transaction, also while the database restarts.
+async fn resolve<B: Backend>(backend: &B, call: &Call) -> Result<Claimed<B::Open>, StoreError> {
+    let until = Instant::now() + RESOLVE;
+    loop {
+        match claim(backend, call, until, || true).await {
+            Err(_) if Instant::now() < until => sleep(jitter()).await,
+            known => return known,
+        }
+    }
+}
+
+/// Spreads the claims of several processes.
+fn jitter() -> Duration {
+    Duration::from_millis(fastrand::u64(20..80))
+}

@@ -1,0 +1,352 @@
+//! What a service sets up once: the `Idempotency` that its guarded handlers find in the app data.
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use actix_web::{Error, HttpRequest, HttpResponse};
+
+#[cfg(feature = "postgres")]
+use crate::backend::postgres::{self, Postgres, StatementMode};
+use crate::{
+    backend::Backend,
+    error::{SettingsError, StoreError},
+    gate::Gate,
+    http::{Executions, Hooks, Problem},
+    sweep::{self, Sweeper},
+};
+
+/// Guards a service's handlers: holds the pool, and what is known of the requests that run.
+///
+/// Make one a process, before `HttpServer::new`, and put a clone of it into each `App`:
+///
+/// ```no_run
+/// use actix_web::{App, HttpServer, web};
+/// use idem_runtime::{Idempotency, postgres};
+///
+/// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = postgres::pool("postgres://localhost/shop").open()?;
+/// let idempotency = Idempotency::new(pool)?;
+/// idempotency.migrate().await?;
+/// HttpServer::new(move || App::new().app_data(web::Data::new(idempotency.clone())))
+///     .bind(("127.0.0.1", 8080))?
+///     .run()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Clones share everything. Several databases live in nested `web::scope`s, each with an
+/// `Idempotency` of its own in its app data.
+pub struct Idempotency<B = Postgres> {
+    inner: Arc<Inner<B>>,
+}
+
+struct Inner<B> {
+    backend: B,
+    gate: Arc<Gate>,
+    executions: Executions,
+    hooks: Hooks,
+    body_timeout: Duration,
+}
+
+/// Opens a backend over a pool that a service already has.
+///
+/// Implemented for the pools of the backends; not to be implemented elsewhere.
+pub trait Pool: Sized {
+    /// The backend.
+    type Backend: Backend;
+    /// What can be set about it.
+    #[doc(hidden)]
+    type Options: Default;
+
+    #[doc(hidden)]
+    fn open(self, options: Self::Options) -> Result<Self::Backend, SettingsError>;
+}
+
+impl<B: Backend> Idempotency<B> {
+    /// Builds with the defaults.
+    ///
+    /// # Errors
+    ///
+    /// When the pool would let a request wait for ever.
+    pub fn new<P: Pool<Backend = B>>(pool: P) -> Result<Self, SettingsError> {
+        Self::builder(pool).build()
+    }
+
+    /// Begins to build with settings of your own.
+    pub fn builder<P: Pool<Backend = B>>(pool: P) -> Builder<P> {
+        Builder {
+            pool,
+            options: P::Options::default(),
+            hooks: Hooks::default(),
+            body_timeout: Duration::from_secs(30),
+        }
+    }
+
+    /// Creates the record table, or completes it after an upgrade. Several instances can call it at
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be reached, or the role may not create tables: then apply
+    /// `MIGRATIONS` with a tool of your own.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        self.inner.backend.migrate().await
+    }
+
+    /// Checks at start what the protocol relies on: the record table, the role's rights, the
+    /// server, and whether the statement mode fits what stands between. It changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is not as it should be, and what to do about it.
+    pub async fn verify_schema(&self) -> Result<(), StoreError> {
+        self.inner.backend.verify_schema().await
+    }
+
+    /// Deletes all expired records, in batches, and returns how many. Several instances can sweep
+    /// at once. An expired record does no harm but takes space: a request with its key replaces it.
+    ///
+    /// # Errors
+    ///
+    /// When the database fails; what was deleted until then stays deleted.
+    pub async fn sweep(&self) -> Result<u64, StoreError> {
+        sweep::all(&self.inner.backend).await
+    }
+
+    /// Sweeps in a background task until the handle is dropped, with pauses of `interval` (spread
+    /// by up to a tenth, so that instances do not meet).
+    ///
+    /// Call it inside a Tokio runtime that lives as long as the service.
+    #[must_use = "dropping the handle ends the task"]
+    pub fn sweep_every(&self, interval: Duration) -> Sweeper {
+        let inner = Arc::clone(&self.inner);
+        Sweeper::start(interval, move || {
+            let inner = Arc::clone(&inner);
+            async move { sweep::all(&inner.backend).await }
+        })
+    }
+
+    /// Waits for the executions that run now, also for those whose client has hung up: actix does
+    /// not wait for them when it stops, and a stop would undo them.
+    ///
+    /// Each ends within its handler's `timeout` and the time of two flights. Drain first, then
+    /// stop:
+    ///
+    /// ```no_run
+    /// # use actix_web::{App, HttpServer, web};
+    /// # async fn terminated() {}
+    /// # async fn serve(idempotency: idem_runtime::Idempotency) -> std::io::Result<()> {
+    /// let draining = idempotency.clone();
+    /// HttpServer::new(move || App::new().app_data(web::Data::new(idempotency.clone())))
+    ///     .shutdown_signal(async move {
+    ///         terminated().await; // SIGTERM, say
+    ///         draining.drain().await;
+    ///     })
+    ///     .bind(("127.0.0.1", 8080))?
+    ///     .run()
+    ///     .await
+    /// # }
+    /// ```
+    pub fn drain(&self) -> impl Future<Output = ()> + Send + use<B> {
+        let inner = Arc::clone(&self.inner);
+        async move { inner.executions.drained().await }
+    }
+
+    pub(crate) fn backend(&self) -> &B {
+        &self.inner.backend
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.inner.gate
+    }
+
+    pub(crate) fn executions(&self) -> &Executions {
+        &self.inner.executions
+    }
+
+    pub(crate) fn hooks(&self) -> &Hooks {
+        &self.inner.hooks
+    }
+
+    pub(crate) fn body_timeout(&self) -> Duration {
+        self.inner.body_timeout
+    }
+
+    pub(crate) fn render(&self, problem: &Problem, request: &HttpRequest) -> HttpResponse {
+        (self.inner.hooks.render)(problem, request)
+    }
+}
+
+impl<B> Clone for Idempotency<B> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for Idempotency<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Idempotency")
+            .field("backend", &self.inner.backend)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Builds an [`Idempotency`]; begun with [`Idempotency::builder`].
+#[must_use = "nothing is built before `build`"]
+pub struct Builder<P: Pool> {
+    pool: P,
+    options: P::Options,
+    hooks: Hooks,
+    body_timeout: Duration,
+}
+
+impl<P: Pool> Builder<P> {
+    /// Sets how long a request's body may take to arrive (default 30 s); a slower one is answered
+    /// 408. actix has no limit of its own.
+    pub fn body_timeout(mut self, limit: Duration) -> Self {
+        self.body_timeout = limit;
+        self
+    }
+
+    /// Makes the handler run again when its error says that a new run may succeed: a serialisation
+    /// failure or a deadlock (SQLSTATE 40001, 40P01) that ended up in the service's own error
+    /// type. Three runs at most, each in a transaction of its own, with parameters extracted anew.
+    ///
+    /// ```
+    /// # use idem_runtime::{Idempotency, postgres};
+    /// # #[derive(Debug)] struct PaymentError { serialization_failure: bool }
+    /// # impl std::fmt::Display for PaymentError { fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { Ok(()) } }
+    /// # impl actix_web::ResponseError for PaymentError {}
+    /// # fn build(pool: deadpool_postgres::Pool) -> Result<Idempotency, idem_runtime::SettingsError> {
+    /// Idempotency::builder(pool)
+    ///     .retryable(|error| {
+    ///         error.as_error::<PaymentError>().is_some_and(|error| error.serialization_failure)
+    ///     })
+    ///     .build()
+    /// # }
+    /// ```
+    pub fn retryable(mut self, is: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
+        self.hooks.retryable = Box::new(is);
+        self
+    }
+
+    /// Makes settings that hold for one request's transaction alone, such as the tenant that
+    /// row-level security looks at. They travel with the claim and cost no round trip.
+    ///
+    /// ```
+    /// # use idem_runtime::{Idempotency, postgres};
+    /// # fn build(pool: deadpool_postgres::Pool) -> Result<Idempotency, idem_runtime::SettingsError> {
+    /// Idempotency::builder(pool)
+    ///     .transaction_settings(|request| {
+    ///         let tenant = request.headers().get("x-tenant");
+    ///         let tenant = tenant.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    ///         vec![("app.tenant".to_owned(), tenant.to_owned())]
+    ///     })
+    ///     .build()
+    /// # }
+    /// ```
+    pub fn transaction_settings(
+        mut self,
+        of: impl Fn(&HttpRequest) -> Vec<(String, String)> + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.settings = Box::new(of);
+        self
+    }
+
+    /// Renders the framework's own answers in another form than `application/problem+json`.
+    ///
+    /// ```
+    /// # use idem_runtime::{Idempotency, postgres};
+    /// # fn build(pool: deadpool_postgres::Pool) -> Result<Idempotency, idem_runtime::SettingsError> {
+    /// use actix_web::HttpResponse;
+    ///
+    /// Idempotency::builder(pool)
+    ///     .render(|problem, _request| {
+    ///         HttpResponse::build(problem.status())
+    ///             .insert_header(("x-error", problem.type_uri()))
+    ///             .body(problem.detail().to_owned())
+    ///     })
+    ///     .build()
+    /// # }
+    /// ```
+    pub fn render(
+        mut self,
+        with: impl Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.render = Box::new(with);
+        self
+    }
+
+    /// Builds.
+    ///
+    /// # Errors
+    ///
+    /// When a setting cannot be right.
+    pub fn build(self) -> Result<Idempotency<P::Backend>, SettingsError> {
+        if self.body_timeout.is_zero() {
+            return Err(SettingsError::Zero("`body_timeout`"));
+        }
+        let inner = Inner {
+            backend: self.pool.open(self.options)?,
+            gate: Arc::default(),
+            executions: Executions::default(),
+            hooks: self.hooks,
+            body_timeout: self.body_timeout,
+        };
+        Ok(Idempotency {
+            inner: Arc::new(inner),
+        })
+    }
+}
+
+impl<P: Pool> fmt::Debug for Builder<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("body_timeout", &self.body_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl Pool for deadpool_postgres::Pool {
+    type Backend = Postgres;
+    type Options = postgres::Options;
+
+    fn open(self, options: postgres::Options) -> Result<Postgres, SettingsError> {
+        Postgres::new(self, options)
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl Builder<deadpool_postgres::Pool> {
+    /// Puts the record table into another schema (default `idem`): 1 to 63 of `a`-`z`, `0`-`9`,
+    /// `_`.
+    pub fn schema(mut self, name: impl Into<String>) -> Self {
+        self.options.schema = name.into();
+        self
+    }
+
+    /// Sets how the framework's own statements are sent (default [`StatementMode::Cached`]).
+    pub fn statements(mut self, mode: StatementMode) -> Self {
+        self.options.statements = mode;
+        self
+    }
+
+    /// Sets how long the database may take for one flight of the framework's own statements
+    /// (default 5 s). A claim that takes longer is answered 503; a COMMIT that takes longer is in
+    /// doubt, and resolved by a new claim.
+    pub fn database_timeout(mut self, limit: Duration) -> Self {
+        self.options.timeout = limit;
+        self
+    }
+
+    /// Sets how often the server looks, during a long statement, whether the service is still
+    /// there (default 250 ms): a key whose process died inside a statement is free that soon. Zero
+    /// turns it off, for servers on systems that cannot (Windows).
+    pub fn connection_check_interval(mut self, interval: Duration) -> Self {
+        self.options.check_interval = interval;
+        self
+    }
+}
