@@ -1,1 +1,5 @@
-//! Tests.
+//! What the acceptance tests share: a database for each test, a relay that counts and breaks traffic, HTTP over bare sockets.
+
+mod support;
+
+pub use support::{database, raw_http, relay};
