@@ -3,3 +3,4 @@
 pub mod database;
 pub mod raw_http;
 pub mod relay;
+pub mod service;

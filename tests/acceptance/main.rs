@@ -1,0 +1,3 @@
+//! The promise, tested over real HTTP and a real PostgreSQL: a module for each part of the specification.
+
+mod promise;

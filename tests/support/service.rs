@@ -1,0 +1,499 @@
+//! The service under test: a scripted handler under many attributes, in this process or in one of its own.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a service that cannot be set up fails its test"
+)]
+
+pub mod handlers;
+pub mod script;
+
+use std::{
+    env,
+    future::Future,
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use actix_web::{App, HttpServer, dev::ServerHandle, web};
+use idem_runtime::{
+    Builder, Idempotency,
+    postgres::{self, Postgres},
+};
+use reqwest::{Method, StatusCode, header::HeaderMap};
+use script::Script;
+use tokio::sync::oneshot;
+
+use crate::database::{Database, Template};
+
+/// The pool of the service.
+pub type Pool = deadpool_postgres::Pool;
+
+/// A database with the record table and the tables that the scripts write.
+///
+/// `effects` has no unique constraint, so that a second effect shows.
+pub static EFFECTS: Template = Template::new(|database| {
+    Box::pin(async move {
+        let pool = postgres::pool(&database.url()).open().unwrap();
+        let idempotency = Idempotency::new(pool).unwrap();
+        idempotency.migrate().await.unwrap();
+        database
+            .run_sql(
+                "CREATE TABLE effects (id bigserial, scope text, note text);
+                 CREATE TABLE money (id text PRIMARY KEY, amount bigint NOT NULL);
+                 CREATE TABLE parents (id int PRIMARY KEY);
+                 CREATE TABLE children (id int REFERENCES parents DEFERRABLE INITIALLY DEFERRED);",
+            )
+            .unwrap();
+    })
+});
+
+/// How a service is to be set up; the default suits most tests.
+pub struct Setup {
+    /// Connections in the pool.
+    pub pool: usize,
+    /// How long a request waits for one.
+    pub pool_wait: Duration,
+    /// How many workers serve.
+    pub workers: usize,
+    /// What the test changes about the builder.
+    pub configure: fn(Builder<Pool>) -> Builder<Pool>,
+    /// What the test changes about the app.
+    pub routes: fn(&mut web::ServiceConfig),
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            pool: 4,
+            pool_wait: Duration::from_secs(5),
+            workers: 2,
+            configure: |builder| builder,
+            routes: handlers::routes,
+        }
+    }
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup").finish_non_exhaustive()
+    }
+}
+
+/// Counts how often handlers ran in one service.
+#[derive(Clone, Debug, Default)]
+pub struct Executions(Arc<AtomicUsize>);
+
+impl Executions {
+    pub(crate) fn count(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often a handler has begun to run.
+    #[must_use]
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A service inside the test's process, stopped when dropped.
+#[derive(Debug)]
+pub struct Service {
+    /// Sends requests to it.
+    pub client: Client,
+    /// What guards its handlers.
+    pub idempotency: Idempotency<Postgres>,
+    /// Its pool.
+    pub pool: Pool,
+    /// How often its handlers ran.
+    pub executions: Executions,
+    /// Stops it.
+    pub handle: ServerHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Starts a service over a database.
+    pub async fn start(url: &str) -> Self {
+        Self::with(url, Setup::default()).await
+    }
+
+    /// Starts a service that is set up in the test's own way.
+    pub async fn with(url: &str, setup: Setup) -> Self {
+        let pool = postgres::pool(url)
+            .max_size(setup.pool)
+            .wait_timeout(setup.pool_wait)
+            .open()
+            .unwrap();
+        Self::over(pool, setup).await
+    }
+
+    /// Starts a service over a pool that the test has opened.
+    pub async fn over(pool: Pool, setup: Setup) -> Self {
+        let idempotency = (setup.configure)(Idempotency::builder(pool.clone()))
+            .build()
+            .unwrap();
+        let executions = Executions::default();
+        let data = (idempotency.clone(), executions.clone(), pool.clone());
+        let (sender, started) = oneshot::channel();
+        // actix wants a system of its own; tokio's tests have another runtime.
+        let thread = thread::spawn(move || {
+            actix_web::rt::System::new().block_on(async move {
+                let (idempotency, executions, pool) = data;
+                let server = HttpServer::new(move || {
+                    App::new()
+                        .app_data(web::Data::new(idempotency.clone()))
+                        .app_data(web::Data::new(executions.clone()))
+                        .app_data(web::Data::new(pool.clone()))
+                        .configure(setup.routes)
+                })
+                .workers(setup.workers)
+                .disable_signals()
+                .bind("127.0.0.1:0")
+                .unwrap();
+                let address = server.addrs()[0];
+                let server = server.run();
+                sender.send((address, server.handle())).unwrap();
+                server.await.unwrap();
+            });
+        });
+        let (address, handle) = started.await.unwrap();
+        Self {
+            client: Client::new(format!("http://{address}")),
+            idempotency,
+            pool,
+            executions,
+            handle,
+            thread: Some(thread),
+        }
+    }
+
+    /// Sends a scripted request to `/effects`, as account `a`.
+    pub async fn post(&self, key: &str, script: &Script) -> Reply {
+        self.client
+            .request("/effects")
+            .key(key)
+            .script(script)
+            .send()
+            .await
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Queued at once; what it returns only tells when it is over.
+        drop(self.handle.stop(false));
+        if let Some(thread) = self.thread.take() {
+            // A service that panicked has already failed its test.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A service in a process of its own, so that it can be killed.
+#[derive(Debug)]
+pub struct ServiceProcess {
+    /// Sends requests to it.
+    pub client: Client,
+    child: Child,
+}
+
+impl ServiceProcess {
+    /// Starts the program at `program` (the test knows where cargo put it) over a database.
+    #[must_use]
+    pub fn start(program: &str, url: &str) -> Self {
+        Self::with_log(program, url, "off", Stdio::null())
+    }
+
+    /// Starts it with a log filter, and a place for its log.
+    #[must_use]
+    pub fn with_log(program: &str, url: &str, filter: &str, log: Stdio) -> Self {
+        let mut child = Command::new(program)
+            .env("DATABASE_URL", url)
+            .env("RUST_LOG", filter)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut address = String::new();
+        let output = child.stdout.take().unwrap();
+        BufReader::new(output).read_line(&mut address).unwrap();
+        let client = Client::new(format!("http://{}", address.trim()));
+        Self { client, child }
+    }
+
+    /// Kills it: SIGKILL, no farewell.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to stop (SIGTERM) and waits until it has.
+    pub fn terminate(&mut self) {
+        let pid = self.child.id().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for ServiceProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Serves as a process of its own: what the test program `service` does. Prints its address, and stops on SIGTERM in
+/// the order that the documentation shows.
+///
+/// # Errors
+/// When the address is taken.
+pub async fn serve_as_process() -> std::io::Result<()> {
+    let url = env::var("DATABASE_URL").expect("DATABASE_URL names the database");
+    let pool = postgres::pool(&url).max_size(4).open().unwrap();
+    let idempotency = Idempotency::new(pool.clone()).unwrap();
+    let draining = idempotency.clone();
+    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let executions = Executions::default();
+    let server = HttpServer::new(move || {
+        App::new()
+            .app_data(web::Data::new(idempotency.clone()))
+            .app_data(web::Data::new(executions.clone()))
+            .app_data(web::Data::new(pool.clone()))
+            .configure(handlers::routes)
+    })
+    .workers(2)
+    .shutdown_signal(async move {
+        terminated.recv().await;
+        draining.drain().await;
+    })
+    .bind("127.0.0.1:0")?;
+    println!("{}", server.addrs()[0]);
+    server.run().await
+}
+
+/// Sends requests to one service.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Where the service is: `http://127.0.0.1:4711`.
+    pub base: String,
+    http: reqwest::Client,
+}
+
+impl Client {
+    fn new(base: String) -> Self {
+        let http = reqwest::Client::builder()
+            .timeout(Duration::from_secs(60))
+            .build()
+            .unwrap();
+        Self { base, http }
+    }
+
+    /// Where the service is, for a bare socket.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        self.base.trim_start_matches("http://")
+    }
+
+    /// Begins a POST, as account `a`.
+    #[must_use]
+    pub fn request(&self, path: &str) -> Request {
+        self.method(Method::POST, path)
+    }
+
+    /// Begins a request, as account `a`.
+    #[must_use]
+    pub fn method(&self, method: Method, path: &str) -> Request {
+        let request = self.http.request(method, format!("{}{path}", self.base));
+        Request {
+            request: request.header("x-account", "a"),
+            account: None,
+        }
+    }
+}
+
+/// A request that is being put together.
+#[derive(Debug)]
+pub struct Request {
+    request: reqwest::RequestBuilder,
+    account: Option<String>,
+}
+
+impl Request {
+    /// Sets the idempotency key.
+    #[must_use]
+    pub fn key(self, key: &str) -> Self {
+        self.header("idempotency-key", key)
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.request = self.request.header(name, value);
+        self
+    }
+
+    /// Acts as another account than `a`.
+    #[must_use]
+    pub fn account(mut self, account: &str) -> Self {
+        self.account = Some(account.to_owned());
+        self
+    }
+
+    /// Sets a body with its content type.
+    #[must_use]
+    pub fn body(mut self, media_type: &str, body: impl Into<reqwest::Body>) -> Self {
+        self.request = self.request.header("content-type", media_type).body(body);
+        self
+    }
+
+    /// Sets the script as a JSON body.
+    #[must_use]
+    pub fn script(self, script: &Script) -> Self {
+        self.body("application/json", serde_json::to_vec(script).unwrap())
+    }
+
+    /// Sends it.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    pub async fn send(self) -> Reply {
+        self.try_send().await.expect("an answer")
+    }
+
+    /// Sends it, and may get no answer.
+    pub fn try_send(self) -> impl Future<Output = Result<Reply, reqwest::Error>> + Send {
+        let request = self.request.build().map(|mut request| {
+            if let Some(account) = self.account {
+                request
+                    .headers_mut()
+                    .insert("x-account", account.parse().unwrap());
+            }
+            request
+        });
+        let http = reqwest::Client::new();
+        async move { Reply::read(http.execute(request?).await?).await }
+    }
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// Its status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: bytes::Bytes,
+}
+
+impl Reply {
+    async fn read(response: reqwest::Response) -> Result<Self, reqwest::Error> {
+        Ok(Self {
+            status: response.status().as_u16(),
+            headers: response.headers().clone(),
+            body: response.bytes().await?,
+        })
+    }
+
+    /// Whether it says that it is a repeat of a stored answer.
+    #[must_use]
+    pub fn is_replay(&self) -> bool {
+        self.headers
+            .get("idempotent-replayed")
+            .is_some_and(|value| value == "true")
+    }
+
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// The end of the problem document's type, such as `in-progress`; empty for other answers.
+    #[must_use]
+    pub fn problem(&self) -> String {
+        if self
+            .headers
+            .get("content-type")
+            .is_none_or(|value| value != "application/problem+json")
+        {
+            return String::new();
+        }
+        let document: serde_json::Value = serde_json::from_slice(&self.body).unwrap();
+        assert_eq!(document["status"], self.status, "{document}");
+        assert!(
+            document["title"].is_string() && document["detail"].is_string(),
+            "{document}"
+        );
+        let kind = document["type"].as_str().unwrap();
+        kind.strip_prefix("urn:problem-type:idempotency:")
+            .unwrap()
+            .to_owned()
+    }
+
+    /// Checks the status of an answer that is the handler's own, or a repeat of one.
+    ///
+    /// # Panics
+    /// When the answer is another.
+    pub fn assert(&self, status: StatusCode, replay: bool) -> &Self {
+        assert_eq!(
+            (self.status, self.is_replay()),
+            (status.as_u16(), replay),
+            "{}",
+            String::from_utf8_lossy(&self.body)
+        );
+        self
+    }
+
+    /// Checks that it is a problem document of this kind.
+    ///
+    /// # Panics
+    /// When the answer is another.
+    pub fn assert_problem(&self, status: u16, kind: &str) -> &Self {
+        assert_eq!(
+            (self.status, &*self.problem()),
+            (status, kind),
+            "{}",
+            String::from_utf8_lossy(&self.body)
+        );
+        self
+    }
+}
+
+impl Database {
+    /// How many effects there are.
+    #[must_use]
+    pub fn effects(&self) -> usize {
+        self.count("effects")
+    }
+
+    /// How many records there are.
+    #[must_use]
+    pub fn records(&self) -> usize {
+        self.count("idem.records")
+    }
+
+    /// How many rows a table has.
+    #[must_use]
+    pub fn count(&self, table: &str) -> usize {
+        let count = self
+            .run_sql(&format!("SELECT count(*) FROM {table}"))
+            .unwrap();
+        count.trim().parse().unwrap()
+    }
+}

@@ -1,0 +1,276 @@
+//! One scripted handler, under the attributes that the tests need.
+
+use std::{
+    fmt,
+    future::{Ready, ready},
+    time::Duration,
+};
+
+use actix_web::{
+    FromRequest, HttpRequest, HttpResponse, ResponseError, dev::Payload, http::StatusCode, web,
+};
+use deadpool_postgres::tokio_postgres;
+use idem_runtime::{IdempotencyKey, ScopeKey, idempotent, postgres::Tx};
+
+use super::{
+    Executions, Pool,
+    script::{Script, Step},
+};
+
+/// The caller, as the header `x-account` names it. A revoked one (`revoked` in app data) gets 403.
+#[derive(Clone, Debug, ScopeKey)]
+pub struct Account(pub String);
+
+impl FromRequest for Account {
+    type Error = Failure;
+    type Future = Ready<Result<Self, Failure>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let header = request.headers().get("x-account");
+        let account = header.and_then(|value| value.to_str().ok());
+        ready(match account {
+            Some("revoked") => Err(Failure::status(403)),
+            Some(account) => Ok(Self(account.to_owned())),
+            None => Err(Failure::status(401)),
+        })
+    }
+}
+
+/// An error of the service's own.
+#[derive(Debug)]
+pub struct Failure {
+    /// The status that it answers with.
+    pub status: StatusCode,
+    /// The database's SQLSTATE, if it was the database.
+    pub code: Option<String>,
+}
+
+impl Failure {
+    fn status(status: u16) -> Self {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self { status, code: None }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "failure {} {:?}", self.status, self.code)
+    }
+}
+
+impl ResponseError for Failure {
+    fn status_code(&self) -> StatusCode {
+        self.status
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let code = error.code().map(|code| code.code().to_owned());
+        Self {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            code,
+        }
+    }
+}
+
+/// Writes an effect, goes through the script, answers with a body that differs at every run.
+///
+/// # Errors
+/// Where the script wants one.
+pub async fn play(
+    account: &Account,
+    script: &Script,
+    tx: &Tx,
+    executions: &Executions,
+    pool: &Pool,
+) -> Result<HttpResponse, Failure> {
+    executions.count();
+    let insert =
+        "INSERT INTO effects (scope, note) VALUES ($1, $2) RETURNING gen_random_uuid()::text";
+    let insert = tx.prepare_cached(insert).await?;
+    let execution: String = tx
+        .query_one(&insert, &[&account.0, &script.note])
+        .await?
+        .get(0);
+    for step in &script.steps {
+        match step {
+            Step::Sleep(milliseconds) => {
+                tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
+            }
+            Step::Sql(sql) => tx.batch_execute(sql).await?,
+            Step::Try(sql) => drop(tx.batch_execute(sql).await),
+            Step::Savepoint(sql) => {
+                let savepoint = tx.savepoint().await?;
+                match savepoint.batch_execute(sql).await {
+                    Ok(()) => savepoint.release().await?,
+                    Err(_) => savepoint.rollback().await?,
+                }
+            }
+            Step::Need(id, status) => {
+                let enough = "SELECT amount > 0 FROM money WHERE id = $1";
+                if !tx.query_one(enough, &[id]).await?.get::<_, bool>(0) {
+                    return Err(Failure::status(*status));
+                }
+            }
+            Step::SecondConnection => {
+                drop(pool.get().await.map_err(|_| Failure::status(503))?);
+            }
+            #[expect(clippy::panic, reason = "the script wants it")]
+            Step::Panic => panic!("the script wants it"),
+            Step::LeakStream => {
+                let none: [&str; 0] = [];
+                let rows = "SELECT repeat('x', 10000) FROM generate_series(1, 1000)";
+                std::mem::forget(Box::pin(tx.query_raw(rows, none).await?));
+            }
+        }
+    }
+    if script.error {
+        return Err(Failure::status(script.status));
+    }
+    let status = StatusCode::from_u16(script.status).unwrap_or(StatusCode::IM_A_TEAPOT);
+    let mut response = HttpResponse::build(status);
+    for (name, value) in &script.headers {
+        response.append_header((name.as_str(), value.as_str()));
+    }
+    Ok(match script.length {
+        0 => response.json(serde_json::json!({ "execution": execution, "note": script.note })),
+        length => response.body("x".repeat(length)),
+    })
+}
+
+type Scripted = web::Json<Script>;
+type Runs = web::Data<Executions>;
+#[allow(
+    dead_code,
+    reason = "named so that no handler takes a `web::Data<Pool>`"
+)]
+type Shared = web::Data<Pool>;
+
+macro_rules! scripted {
+    // The names of the parameters come from outside, or the options could not name them.
+    ($account:ident $script:ident; $($(#[$docs:meta])* $name:ident [$($options:tt)*])*) => {$(
+        $(#[$docs])*
+        ///
+        /// # Errors
+        /// Where the script wants one.
+        #[idempotent($($options)*)]
+        pub async fn $name(
+            $account: Account,
+            $script: Scripted,
+            runs: Runs,
+            shared: Shared,
+            tx: &Tx,
+        ) -> Result<HttpResponse, Failure> {
+            play(&$account, &$script, tx, &runs, &shared).await
+        }
+    )*};
+}
+
+scripted! { account script;
+    /// The usual attribute.
+    effects [scope = account, ttl = "24h"]
+    /// Duplicates wait.
+    waiting [scope = account, wait = "10s"]
+    /// Duplicates wait, but not long.
+    impatient [scope = account, wait = "300ms"]
+    /// Records live for a moment.
+    brief [scope = account, ttl = "2s", timeout = "1s"]
+    /// The handler has little time.
+    hurried [scope = account, timeout = "300ms"]
+    /// Small bodies, small answers.
+    small [scope = account, max_body = "1KiB", max_response = "1KiB"]
+    /// The key may be missing.
+    optional [scope = account, key = optional]
+    /// The key is in another header.
+    renamed [scope = account, header = "X-Request-Id"]
+    /// The operation has a name of its own.
+    named [scope = account, operation = "effects.named"]
+    /// Bodies are compared by their bytes.
+    raw [scope = account, fingerprint = raw]
+    /// Bodies are compared by their note alone.
+    custom [scope = account, fingerprint = by_note]
+    /// A deliberate 402 keeps its writes.
+    committing [scope = account, commit_on = [402]]
+    /// A 404 frees the key.
+    releasing [scope = account, release_on = [404]]
+    /// Runs as if alone.
+    serializable [scope = account, isolation = "serializable"]
+    /// Runs on one snapshot.
+    repeatable [scope = account, isolation = "repeatable read"]
+    /// All callers share their keys.
+    global [scope = global]
+    /// The key stands in the body.
+    keyed_by_note [scope = account, key = script.note]
+    /// Not everybody may.
+    authorized [scope = account, authorize = may_act]
+}
+
+fn by_note(input: &idem_runtime::FingerprintInput<'_>) -> Vec<u8> {
+    let script: Script = serde_json::from_slice(input.body).unwrap_or_default();
+    script.note.into_bytes()
+}
+
+async fn may_act(account: &Account, _: &Scripted, runs: &Runs, _: &Shared) -> Result<(), Failure> {
+    // Revoked after the first execution.
+    if account.0 == "once" && runs.get() > 0 {
+        return Err(Failure::status(403));
+    }
+    Ok(())
+}
+
+/// Answers with what was derived from the key in use.
+#[idempotent(scope = account, operation = "derive")]
+pub async fn deriving(account: Account, key: IdempotencyKey, _tx: &Tx) -> HttpResponse {
+    let _ = account;
+    HttpResponse::Ok().body(format!("{} {}", key.as_str(), key.derive("charge")))
+}
+
+/// Answers with what was derived, or that there is no key.
+#[idempotent(scope = account, key = optional)]
+pub async fn perhaps_deriving(
+    account: Account,
+    key: Option<IdempotencyKey>,
+    _tx: &Tx,
+) -> HttpResponse {
+    let _ = account;
+    HttpResponse::Ok().body(key.map_or_else(|| "none".to_owned(), |key| key.derive("charge")))
+}
+
+/// Echoes its body, so that any bytes can be stored.
+#[idempotent(scope = account)]
+pub async fn echo(account: Account, body: web::Bytes, tx: &Tx) -> Result<HttpResponse, Failure> {
+    let insert = "INSERT INTO effects (scope, note) VALUES ($1, 'echo')";
+    tx.execute(insert, &[&account.0]).await?;
+    Ok(HttpResponse::Ok()
+        .content_type("application/octet-stream")
+        .body(body))
+}
+
+/// Routes of all handlers.
+pub fn routes(app: &mut web::ServiceConfig) {
+    app.route("/effects", web::post().to(effects))
+        .route("/effects", web::get().to(effects))
+        .route("/orders/{id}", web::post().to(effects))
+        .route("/waiting", web::post().to(waiting))
+        .route("/impatient", web::post().to(impatient))
+        .route("/brief", web::post().to(brief))
+        .route("/hurried", web::post().to(hurried))
+        .route("/small", web::post().to(small))
+        .route("/optional", web::post().to(optional))
+        .route("/renamed", web::post().to(renamed))
+        .route("/named/old", web::post().to(named))
+        .route("/named/new", web::post().to(named))
+        .route("/raw", web::post().to(raw))
+        .route("/custom", web::post().to(custom))
+        .route("/committing", web::post().to(committing))
+        .route("/releasing", web::post().to(releasing))
+        .route("/serializable", web::post().to(serializable))
+        .route("/repeatable", web::post().to(repeatable))
+        .route("/global", web::post().to(global))
+        .route("/keyed", web::post().to(keyed_by_note))
+        .route("/authorized", web::post().to(authorized))
+        .route("/deriving", web::post().to(deriving))
+        .route("/perhaps-deriving", web::post().to(perhaps_deriving))
+        .route("/echo", web::post().to(echo));
+}

@@ -1,0 +1,30 @@
+//! More parameters than actix extracts.
+
+use actix_web::web;
+use idem_runtime::{idempotent, postgres::Tx};
+
+#[idempotent(scope = account)]
+async fn pay(
+    account: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _: web::Path<String>,
+    _tx: &Tx,
+) -> String {
+    account.into_inner()
+}
+
+fn main() {}
