@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 5] = [
     &["backend"],
     &["gate", "protocol"],
     &["http", "settings", "sweep"],
-    // The crate's own root and what generated code names.
+    // The crate's root, its inline modules, and what generated code names.
     &["lib", "__private", "postgres", "private"],
 ];
 
@@ -79,6 +79,7 @@ fn upward_paths_are_found_however_they_are_written() {
             "fn f() -> crate::gate::Gate { crate::http::x() }",
         ),
         ("backend/mod.rs", "use crate::*;"),
+        ("backend/mod.rs", "use super::{self as root, *};"),
         ("error.rs", "pub use crate::Idempotency;"),
         ("error.rs", "use super::settings;"),
         (
@@ -159,26 +160,30 @@ type Module = Vec<String>;
 
 /// Returns each fault of a file with its line.
 fn faults(module: &[String], source: &str) -> Vec<(usize, String)> {
-    let tokens =
-        TokenStream::from_str(source).unwrap_or_else(|error| panic!("{module:?}: {error}"));
+    let own = top(module).to_owned();
+    let Some(rank) = rank(&own) else {
+        return vec![(
+            1,
+            format!("`{own}` has no layer yet: give it one in this test"),
+        )];
+    };
     let mut walk = Walk {
-        own: top(module).to_owned(),
+        own,
+        rank,
         faults: Vec::new(),
     };
-    if rank(&walk.own).is_none() {
-        walk.faults.push((
-            1,
-            format!("`{}` has no layer yet: give it one in this test", walk.own),
-        ));
-        return walk.faults;
-    }
-    walk.tokens(tokens, module);
+    let tokens = TokenStream::from_str(source);
+    walk.tokens(
+        tokens.unwrap_or_else(|error| panic!("{module:?}: {error}")),
+        module,
+    );
     walk.faults
 }
 
 struct Walk {
     /// The module at the top of the file's path, which has the layer.
     own: String,
+    rank: usize,
     faults: Vec<(usize, String)>,
 }
 
@@ -193,7 +198,7 @@ impl Walk {
                     opened = tokens.front().map(ToString::to_string);
                 }
                 TokenTree::Ident(word) => {
-                    self.crate_name(&word, module);
+                    self.outside_crate(&word, module);
                     if let Some(base) = step(module, &word) {
                         self.path(&base, &word, &mut tokens);
                     }
@@ -214,12 +219,10 @@ impl Walk {
             return;
         }
         match tokens.pop_front() {
-            Some(TokenTree::Ident(next)) => {
-                match step(base, &next).filter(|_| next != "crate" && next != "self") {
-                    Some(base) => self.path(&base, &next, tokens),
-                    None => self.names(&child(base, &next.to_string()), &next),
-                }
-            }
+            Some(TokenTree::Ident(next)) => match step(base, &next) {
+                Some(base) => self.path(&base, &next, tokens),
+                None => self.names(&child(base, &next.to_string()), &next),
+            },
             Some(TokenTree::Group(group)) => {
                 let mut tokens: VecDeque<TokenTree> = group.stream().into_iter().collect();
                 // Each member begins at `base` again; what follows its first module does not matter.
@@ -244,45 +247,42 @@ impl Walk {
     }
 
     fn names(&mut self, target: &[String], at: &Ident) {
-        // What is named at the root but is no module is the root's own: it stands above all of them.
         let named = top(target);
-        let known = rank(named);
-        if known.or(rank("lib")) > rank(&self.own) {
-            let mut allowed: Vec<&str> = LAYERS
+        // What is named at the root but is no module is the root's own, and that stands above all modules.
+        if rank(named).unwrap_or(LAYERS.len()) > self.rank {
+            let mut allowed = LAYERS
                 .iter()
-                .take_while(|layer| rank_of(layer) <= rank(&self.own))
+                .take(self.rank + 1)
                 .copied()
-                .flatten()
-                .copied()
-                .collect();
+                .collect::<Vec<_>>()
+                .concat();
             allowed.sort_unstable();
-            let fault = format!(
-                "`{}` may not name `crate::{named}`: imports point downwards only, to {}",
-                self.own,
-                allowed.join(", ")
+            let rule = format!("imports point downwards only, to {}", allowed.join(", "));
+            self.fault(
+                at,
+                format!("`{}` may not name `crate::{named}`: {rule}", self.own),
             );
-            self.faults.push((at.span().start().line, fault));
         }
     }
 
-    fn crate_name(&mut self, word: &Ident, module: &[String]) {
-        for (name, homes) in CONFINED {
-            let place = if module.is_empty() {
-                "lib".to_owned()
-            } else {
-                module.join("::")
-            };
-            let at_home = homes
-                .iter()
-                .any(|home| place == *home || place.starts_with(&format!("{home}::")));
-            if word == name && !at_home {
-                let fault = format!(
-                    "`{place}` may not name `{name}`: only {} may",
-                    homes.join(", ")
-                );
-                self.faults.push((word.span().start().line, fault));
-            }
+    fn outside_crate(&mut self, word: &Ident, module: &[String]) {
+        let Some((name, homes)) = CONFINED.into_iter().find(|(name, _)| word == name) else {
+            return;
+        };
+        let place = if module.is_empty() {
+            "lib".to_owned()
+        } else {
+            module.join("::")
+        };
+        let at_home = |home: &&str| place == **home || place.starts_with(&format!("{home}::"));
+        if !homes.iter().any(at_home) {
+            let rule = format!("only {} may", homes.join(", "));
+            self.fault(word, format!("`{place}` may not name `{name}`: {rule}"));
         }
+    }
+
+    fn fault(&mut self, at: &Ident, message: String) {
+        self.faults.push((at.span().start().line, message));
     }
 }
 
@@ -301,14 +301,12 @@ fn step(module: &[String], word: &Ident) -> Option<Module> {
 }
 
 fn skip_colons(tokens: &mut VecDeque<TokenTree>) -> bool {
-    let colons = tokens
-        .iter()
-        .take(2)
-        .all(|token| matches!(token, TokenTree::Punct(mark) if mark.as_char() == ':'));
-    if colons && tokens.len() > 1 {
+    let colon = |token: Option<&TokenTree>| token.is_some_and(|token| token.to_string() == ":");
+    let found = colon(tokens.front()) && colon(tokens.get(1));
+    if found {
         tokens.drain(..2);
     }
-    colons
+    found
 }
 
 fn child(module: &[String], name: &str) -> Module {
@@ -321,10 +319,6 @@ fn top(module: &[String]) -> &str {
 
 fn rank(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
-}
-
-fn rank_of(layer: &[&str]) -> Option<usize> {
-    layer.first().and_then(|module| rank(module))
 }
 
 /// Turns `http/body.rs` and `http/body/mod.rs` into `["http", "body"]`.
