@@ -92,7 +92,7 @@ fn structure(
     }
     written
         .iter()
-        .map(|(member, field)| write(&quote!(&self.#member), field, private))
+        .map(|(member, field)| write(&quote_spanned!(at(field)=> &self.#member), field, private))
         .collect()
 }
 
@@ -111,8 +111,9 @@ fn enumeration(
             differs |= !written.is_empty();
             let name = &variant.ident;
             let label = name.unraw().to_string();
-            let names: Vec<Ident> = (0..written.len())
-                .map(|index| format_ident!("__idem_{index}"))
+            let fields = written.iter().map(|(_, field)| field).enumerate();
+            let names: Vec<Ident> = fields
+                .map(|(index, field)| format_ident!("__idem_{index}", span = at(field)))
                 .collect();
             let members = written.iter().map(|(member, _)| member);
             let writes = written
@@ -140,8 +141,12 @@ fn enumeration(
 }
 
 fn write(value: &TokenStream, field: &Field, private: &TokenStream) -> TokenStream {
-    let at = Span::call_site().located_at(field.ty.span());
-    quote_spanned!(at=> #private::ScopeKey::write_scope(#value, __idem_scope);)
+    quote_spanned!(at(field)=> #private::ScopeKey::write_scope(#value, __idem_scope);)
+}
+
+/// The place of a field's type: an error about it is reported there.
+fn at(field: &Field) -> Span {
+    Span::call_site().located_at(field.ty.span())
 }
 
 /// The fields that are part of the scope.

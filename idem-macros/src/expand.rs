@@ -1,14 +1,16 @@
 //! Turns a valid endpoint into the code that replaces it; nothing can fail here.
 
-use proc_macro2::{Ident, Literal, Span, TokenStream};
-use quote::{ToTokens, format_ident, quote, quote_spanned};
-use syn::spanned::Spanned as _;
-use syn::visit_mut::{self, VisitMut};
-use syn::{
-    Expr, GenericParam, Lifetime, Pat, PatIdent, Path, ReturnType, Type, TypeReference, parse_quote,
-};
+mod rewrite;
 
-use crate::model::{Endpoint, Extractor, Fingerprint, KeySource, Parameters, Scope, Settings};
+use proc_macro2::{Ident, Literal, Span, TokenStream};
+use quote::{ToTokens as _, format_ident, quote, quote_spanned};
+use syn::{GenericParam, Path, ReturnType};
+
+use self::rewrite::{
+    at, at_span, borrow, borrowing, everywhere_static, located, static_inside, tuple,
+};
+use crate::model::{Endpoint, Extractor, Fingerprint, KeySource, Scope};
+use crate::parse::{Handler, is_ours};
 
 // Input:
 //
@@ -58,26 +60,37 @@ use crate::model::{Endpoint, Extractor, Fingerprint, KeySource, Parameters, Scop
 // parameter types spelled out. `P::respond` inside the last closure, and not behind it, lets a handler
 // return an `impl Responder` that borrows from its arguments.
 pub(crate) fn expand(endpoint: &Endpoint<'_>) -> TokenStream {
-    let Endpoint {
-        settings,
-        parameters,
-        handler,
-    } = endpoint;
-    let private = private(&settings.krate);
-    let (attributes, visibility) = (&handler.attributes, &handler.visibility);
-    let (signature, body) = (&handler.signature, &handler.body);
+    let private = private(&endpoint.settings.krate);
+    let (warnings, policy) = (pool_warnings(endpoint), policy(endpoint));
+    let run = run(endpoint);
+    let content = quote! {
+        #warnings
+        static __IDEM_POLICY: #private::Policy = #policy;
+        #run
+    };
+    shell(endpoint.handler, &private, &content)
+}
+
+/// Stands in for a handler with faults. It has the shape of a good one, so that registering it with
+/// actix is not a second error, and holds the user's function, so that editors keep working.
+pub(crate) fn stand_in(mut handler: Handler, krate: &Path) -> TokenStream {
+    handler
+        .attributes
+        .retain(|attribute| !is_ours(attribute.path()));
+    let shell = shell(&handler, &private(krate), &quote!(::core::unreachable!()));
+    quote!(#[allow(dead_code)] #shell)
+}
+
+/// What actix calls, around the user's function.
+fn shell(handler: &Handler, private: &TokenStream, content: &TokenStream) -> TokenStream {
+    let Handler {
+        attributes,
+        visibility,
+        signature,
+        body,
+    } = handler;
     let name = &signature.ident;
     let (generics, where_clause) = (&signature.generics, &signature.generics.where_clause);
-
-    let warnings = pool_warnings(parameters);
-    let policy = policy(settings, name, &private);
-    let arguments = tuple(parameters.extractors.iter().map(|extractor| extractor.ty));
-    let transaction = everywhere_static(parameters.transaction.ty);
-    let scope = scope(settings, parameters, &private);
-    let key = key(settings, parameters, &private);
-    let authorize = authorize(settings, parameters, &private);
-    let call = call(endpoint, &private);
-
     quote! {
         #(#attributes)*
         #visibility async fn #name #generics (
@@ -85,18 +98,7 @@ pub(crate) fn expand(endpoint: &Endpoint<'_>) -> TokenStream {
             __idem_payload: #private::Payload,
         ) -> #private::HttpResponse #where_clause {
             #signature #body
-            #warnings
-            static __IDEM_POLICY: #private::Policy = #policy;
-            #private::run::<#arguments, #transaction, _, _, _, _>(
-                &__IDEM_POLICY,
-                __idem_request,
-                __idem_payload,
-                #scope,
-                #key,
-                #authorize,
-                #call,
-            )
-            .await
+            #content
         }
     }
 }
@@ -106,8 +108,47 @@ fn private(krate: &Path) -> TokenStream {
     quote!(#krate::__private)
 }
 
+/// Calls the runtime. All tokens of the call stand at the parameters, so that an error about their
+/// types is reported there, and once.
+fn run(endpoint: &Endpoint<'_>) -> TokenStream {
+    let place = at_span(endpoint.handler.signature.paren_token.span.join());
+    let private = located(private(&endpoint.settings.krate), place);
+    let types = located(types(endpoint), place);
+    let transaction = everywhere_static(endpoint.transaction.ty).into_token_stream();
+    let transaction = located(transaction, place);
+    let (scope, key) = (scope(endpoint), key(endpoint));
+    let (authorize, call) = (authorize(endpoint), call(endpoint));
+    quote_spanned! {place=>
+        #private::run::<#types, #transaction, _, _, _, _>(
+            &__IDEM_POLICY,
+            __idem_request,
+            __idem_payload,
+            #scope,
+            #key,
+            #authorize,
+            #call,
+        )
+        .await
+    }
+}
+
+/// What is extracted, as one tuple type.
+fn types(endpoint: &Endpoint<'_>) -> TokenStream {
+    tuple(endpoint.extractors.iter().map(|extractor| extractor.ty))
+}
+
+/// One name for each extracted value, independent of the user's pattern.
+fn names(endpoint: &Endpoint<'_>) -> Vec<Ident> {
+    let extractors = endpoint.extractors.iter().enumerate();
+    extractors
+        .map(|(index, extractor)| format_ident!("__idem_{index}", span = at(extractor.ty)))
+        .collect()
+}
+
 /// Builds the constant policy; what the user did not write keeps the runtime's default.
-fn policy(settings: &Settings<'_>, name: &Ident, private: &TokenStream) -> TokenStream {
+fn policy(endpoint: &Endpoint<'_>) -> TokenStream {
+    let (settings, name) = (&endpoint.settings, &endpoint.handler.signature.ident);
+    let private = private(&endpoint.settings.krate);
     let label = Literal::string(&name.to_string());
     let location =
         quote_spanned!(name.span()=> ::core::concat!(::core::file!(), ":", ::core::line!()));
@@ -168,67 +209,59 @@ fn policy(settings: &Settings<'_>, name: &Ident, private: &TokenStream) -> Token
     policy
 }
 
-fn scope(
-    settings: &Settings<'_>,
-    parameters: &Parameters<'_>,
-    private: &TokenStream,
-) -> TokenStream {
-    match &settings.scope {
+fn scope(endpoint: &Endpoint<'_>) -> TokenStream {
+    let private = private(&endpoint.settings.krate);
+    match endpoint.scope {
         Scope::Global => {
-            let arguments = tuple(parameters.extractors.iter().map(|extractor| extractor.ty));
-            quote!(|_: &#arguments| #private::global_scope())
+            let types = types(endpoint);
+            quote!(|_: &#types| #private::global_scope())
         }
         Scope::Of(expression) => {
             let borrowed = borrow(expression);
             let value = quote_spanned!(at(expression)=> #private::scope(#borrowed));
-            reading_closure(&parameters.extractors, &value)
+            reading_closure(endpoint, &value)
         }
     }
 }
 
-fn key(settings: &Settings<'_>, parameters: &Parameters<'_>, private: &TokenStream) -> TokenStream {
-    match &settings.key {
+fn key(endpoint: &Endpoint<'_>) -> TokenStream {
+    let private = private(&endpoint.settings.krate);
+    match endpoint.settings.key {
         KeySource::Header { .. } => quote!(#private::key_in_header),
         KeySource::Request(expression) => {
             let borrowed = borrow(expression);
             let value = quote_spanned!(at(expression)=> #private::key(#borrowed));
-            reading_closure(&parameters.extractors, &value)
+            reading_closure(endpoint, &value)
         }
     }
 }
 
-fn authorize(
-    settings: &Settings<'_>,
-    parameters: &Parameters<'_>,
-    private: &TokenStream,
-) -> TokenStream {
-    let Some(path) = settings.authorize else {
+fn authorize(endpoint: &Endpoint<'_>) -> TokenStream {
+    let private = private(&endpoint.settings.krate);
+    let Some(path) = endpoint.settings.authorize else {
         return quote!(#private::everyone);
     };
-    let (names, types) = numbered(&parameters.extractors);
-    let (names_list, types) = (tuple(&names), tuple(types));
+    let (names, types) = (names(endpoint), types(endpoint));
+    let pattern = tuple(&names);
     let verdict = quote_spanned!(at(path)=> #private::authorized(#path(#(#names),*).await));
-    quote!(async |#names_list: &#types| #verdict)
+    quote!(async |#pattern: &#types| #verdict)
 }
 
 /// Calls the user's function with the arguments in the order of its parameters.
-fn call(endpoint: &Endpoint<'_>, private: &TokenStream) -> TokenStream {
-    let Endpoint {
-        parameters,
-        handler,
-        ..
-    } = endpoint;
-    let name = &handler.signature.ident;
-    let turbofish = turbofish(&handler.signature.generics.params);
-    let (names, types) = numbered(&parameters.extractors);
-    let (names_list, types) = (tuple(&names), tuple(types));
-    let mut arguments = names;
+fn call(endpoint: &Endpoint<'_>) -> TokenStream {
+    let private = private(&endpoint.settings.krate);
+    let types = types(endpoint);
+    let signature = &endpoint.handler.signature;
+    let name = &signature.ident;
+    let turbofish = turbofish(&signature.generics.params);
+    let mut arguments = names(endpoint);
+    let pattern = tuple(&arguments);
     arguments.insert(
-        parameters.transaction.position,
-        Ident::new("__idem_tx", Span::call_site()),
+        endpoint.transaction.position,
+        format_ident!("__idem_tx", span = at(endpoint.transaction.ty)),
     );
-    let transaction = static_inside(parameters.transaction.ty);
-    let output = match &handler.signature.output {
+    let transaction = static_inside(endpoint.transaction.ty);
+    let output = match &signature.output {
         ReturnType::Default => at(name),
         ReturnType::Type(_, ty) => at(ty),
     };
@@ -236,7 +269,11 @@ fn call(endpoint: &Endpoint<'_>, private: &TokenStream) -> TokenStream {
         #private::respond(#name #turbofish (#(#arguments),*).await, __idem_request)
     };
     quote! {
-        async |#names_list: #types, __idem_tx: #transaction, __idem_request: &#private::HttpRequest| #answer
+        async |
+            #pattern: #types,
+            __idem_tx: #transaction,
+            __idem_request: &#private::HttpRequest,
+        | #answer
     }
 }
 
@@ -253,87 +290,23 @@ fn turbofish<'a>(parameters: impl IntoIterator<Item = &'a GenericParam>) -> Opti
 }
 
 /// A closure that reads the extracted values under the names the user gave them.
-fn reading_closure(extractors: &[Extractor<'_>], value: &TokenStream) -> TokenStream {
+fn reading_closure(endpoint: &Endpoint<'_>, value: &TokenStream) -> TokenStream {
     let patterns = tuple(
-        extractors
+        endpoint
+            .extractors
             .iter()
             .map(|extractor| borrowing(extractor.pattern)),
     );
-    let types = tuple(extractors.iter().map(|extractor| extractor.ty));
+    let types = types(endpoint);
     quote!(#[allow(unused_variables)] |#patterns: &#types| #value)
 }
 
-/// Borrows an expression so that nothing moves out of the parameters; of a tuple, each element.
-fn borrow(expression: &Expr) -> TokenStream {
-    match expression {
-        Expr::Paren(inner) => borrow(&inner.expr),
-        Expr::Group(inner) => borrow(&inner.expr),
-        Expr::Reference(_) => expression.to_token_stream(),
-        Expr::Tuple(elements) => {
-            let elements = tuple(elements.elems.iter().map(borrow));
-            quote_spanned!(at(expression)=> &#elements)
-        }
-        _ => {
-            // A syntax tree, not tokens: it adds the parentheses that `a + b` needs.
-            let mut reference: syn::ExprReference = parse_quote!(&());
-            *reference.expr = expression.clone();
-            reference.and_token.span = at(expression);
-            reference.to_token_stream()
-        }
-    }
-}
-
-/// The pattern as it must stand behind a reference: without `mut`, `ref` and `ref mut`.
-fn borrowing(pattern: &Pat) -> Pat {
-    struct Plain;
-    impl VisitMut for Plain {
-        fn visit_pat_ident_mut(&mut self, pattern: &mut PatIdent) {
-            pattern.by_ref = None;
-            pattern.mutability = None;
-            visit_mut::visit_pat_ident_mut(self, pattern);
-        }
-    }
-    let mut pattern = pattern.clone();
-    Plain.visit_pat_mut(&mut pattern);
-    pattern
-}
-
-/// Replaces every elided lifetime by `'static`, as an argument of `run` needs it.
-fn everywhere_static(reference: &TypeReference) -> TypeReference {
-    struct Static;
-    impl VisitMut for Static {
-        fn visit_lifetime_mut(&mut self, lifetime: &mut Lifetime) {
-            if lifetime.ident == "_" {
-                *lifetime = Lifetime::new("'static", lifetime.span());
-            }
-        }
-        fn visit_type_reference_mut(&mut self, reference: &mut TypeReference) {
-            let span = reference.and_token.span;
-            reference
-                .lifetime
-                .get_or_insert_with(|| Lifetime::new("'static", span));
-            visit_mut::visit_type_reference_mut(self, reference);
-        }
-    }
-    let mut reference = reference.clone();
-    Static.visit_type_reference_mut(&mut reference);
-    reference
-}
-
-/// The same, but the reference itself stays as short as one call.
-fn static_inside(reference: &TypeReference) -> TypeReference {
-    TypeReference {
-        lifetime: None,
-        ..everywhere_static(reference)
-    }
-}
-
-/// Makes the compiler warn about a pool among the parameters: a deprecated item, used at the user's type.
-fn pool_warnings(parameters: &Parameters<'_>) -> TokenStream {
-    let uses: TokenStream = parameters
-        .pools()
-        .map(|ty| {
-            let name = Ident::new("pool_beside_the_transaction", ty.span());
+/// Makes the compiler warn about a pool among the parameters: a deprecated item, used at its type.
+fn pool_warnings(endpoint: &Endpoint<'_>) -> TokenStream {
+    let pools = endpoint.extractors.iter().filter_map(Extractor::pool);
+    let uses: TokenStream = pools
+        .map(|pool| {
+            let name = Ident::new("pool_beside_the_transaction", pool.span());
             quote!(const _: () = #name();)
         })
         .collect();
@@ -341,29 +314,9 @@ fn pool_warnings(parameters: &Parameters<'_>) -> TokenStream {
         return uses;
     }
     quote! {
-        #[deprecated(note = "what is written through this pool is not part of the handler's transaction; use the supplied one")]
+        #[deprecated(note = "what is written through this pool is not part of the handler's \
+            transaction; write through the reference parameter")]
         const fn pool_beside_the_transaction() {}
         #uses
     }
-}
-
-/// One name for each extracted value, and their types.
-fn numbered<'a>(extractors: &[Extractor<'a>]) -> (Vec<Ident>, Vec<&'a Type>) {
-    extractors
-        .iter()
-        .enumerate()
-        .map(|(index, extractor)| (format_ident!("__idem_{index}"), extractor.ty))
-        .unzip()
-}
-
-/// A tuple also of one element.
-fn tuple<T: ToTokens>(elements: impl IntoIterator<Item = T>) -> TokenStream {
-    let elements = elements.into_iter();
-    quote!((#(#elements,)*))
-}
-
-/// The place of the user's tokens, for generated tokens whose errors belong there. Lints still know
-/// that nobody wrote them.
-fn at(tokens: &impl syn::spanned::Spanned) -> Span {
-    Span::call_site().located_at(tokens.span())
 }

@@ -7,7 +7,12 @@ mod model;
 mod parse;
 
 use proc_macro::TokenStream;
+use proc_macro2::TokenStream as TokenStream2;
 use quote::quote;
+
+use self::errors::Errors;
+use self::model::Endpoint;
+use self::parse::Options;
 
 /// Attribute.
 #[proc_macro_attribute]
@@ -15,19 +20,22 @@ pub fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStream {
     guard(arguments.into(), &item.into()).into()
 }
 
-/// Replaces the handler, or reports what is wrong and leaves it as it is.
-fn guard(
-    arguments: proc_macro2::TokenStream,
-    item: &proc_macro2::TokenStream,
-) -> proc_macro2::TokenStream {
-    let mut errors = errors::Errors::default();
-    let options = parse::Options::parse(arguments, &mut errors);
+/// Replaces the handler. With faults, they are reported and something that compiles takes its place.
+fn guard(arguments: TokenStream2, item: &TokenStream2) -> TokenStream2 {
+    let mut errors = Errors::default();
+    let options = Options::parse(arguments, &mut errors);
     let handler = errors.check(parse::handler(item));
-    let endpoint = model::Endpoint::check(&options, handler.as_ref(), &mut errors);
+    let endpoint = Endpoint::check(&options, handler.as_ref(), &mut errors);
     let expansion = endpoint.as_ref().map(expand::expand);
-    match errors.finish() {
-        Ok(()) => quote!(#expansion),
-        Err(errors) => quote!(#errors #item),
+    let Err(errors) = errors.finish() else {
+        return expansion.unwrap_or_default();
+    };
+    match handler {
+        Some(handler) if handler.signature.receiver().is_none() => {
+            let stand_in = expand::stand_in(handler, &model::krate(&options));
+            quote!(#errors #stand_in)
+        }
+        _ => quote!(#errors #item),
     }
 }
 

@@ -3,7 +3,7 @@
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt as _;
 use syn::parse::{Parse, ParseStream, Parser as _};
-use syn::{Attribute, Error, Expr, Signature, Token, Visibility};
+use syn::{Attribute, Error, Expr, Path, Signature, Token, Visibility};
 
 use crate::errors::{Errors, did_you_mean, with_note};
 
@@ -39,13 +39,21 @@ pub(crate) fn handler(item: &TokenStream) -> syn::Result<Handler> {
         {
             Error::new_spanned(
                 item,
-                "`#[idempotent]` stands above a handler\n\
+                "`#[idempotent]` belongs above a handler\n\
                  help: it guards one `async fn` that takes extractors and `tx: &Tx`",
             )
         } else {
             error
         }
     })
+}
+
+/// Recognises our own attribute, under whatever path.
+pub(crate) fn is_ours(attribute: &Path) -> bool {
+    attribute
+        .segments
+        .last()
+        .is_some_and(|segment| segment.ident == "idempotent")
 }
 
 /// One option as written: `name = value`.

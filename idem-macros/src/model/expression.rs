@@ -44,21 +44,12 @@ pub(super) fn check(
         let Some(name) = path.path.get_ident() else {
             continue;
         };
-        mentions_parameter |= !names_constant(name);
-        if parameters.transaction.bindings().contains(name) {
-            let Role {
-                name: option,
-                remedy,
-                ..
-            } = role;
-            errors.at(
-                path,
-                format!(
-                    "`{name}` is the transaction: it does not exist yet when the {option} is read\n\
-                     help: {remedy}",
-                ),
-            );
-        } else if !bindings.contains(&&*name.to_string()) && !names_constant(name) {
+        let is_parameter = bindings.contains(&&*name.to_string());
+        let is_constant = !is_parameter && starts_upper_case(name);
+        mentions_parameter |= !is_constant;
+        if parameters.transaction_bindings().contains(name) {
+            errors.at(path, transaction_is_later(name, role));
+        } else if !is_parameter && !is_constant {
             errors.at(path, unknown(&name.to_string(), &bindings));
         }
     }
@@ -70,9 +61,21 @@ pub(super) fn check(
     }
 }
 
-/// Variants, constants and statics start with a capital; parameters do not.
-fn names_constant(name: &Ident) -> bool {
+/// Variants, constants and statics start with a capital.
+fn starts_upper_case(name: &Ident) -> bool {
     name.to_string().starts_with(char::is_uppercase)
+}
+
+fn transaction_is_later(name: &Ident, role: &Role) -> String {
+    let Role {
+        name: option,
+        remedy,
+        ..
+    } = role;
+    format!(
+        "`{name}` is the transaction: it does not exist yet when the {option} is read\n\
+         help: {remedy}",
+    )
 }
 
 fn unknown(name: &str, known: &[&str]) -> String {

@@ -1,16 +1,16 @@
 //! The options' rules: one small function for each, and one for each pair that can contradict.
 
 use proc_macro2::{Ident, Span};
-use syn::{Error, Expr, ExprLit, ExprPath, Lit, LitStr, Path};
+use syn::{Error, Expr, ExprPath, Lit, LitStr, Path};
 
+use super::statuses;
 use crate::duration;
 use crate::errors::{Errors, with_note};
 use crate::parse::{Given, Options};
 
-/// The options' values. `None` leaves the default to the runtime.
+/// The values of all options but `scope`. `None` leaves the default to the runtime.
 pub(crate) struct Settings<'a> {
     pub(crate) krate: Path,
-    pub(crate) scope: Scope<'a>,
     pub(crate) key: KeySource<'a>,
     pub(crate) authorize: Option<&'a ExprPath>,
     pub(crate) fingerprint: Option<Fingerprint<'a>>,
@@ -27,12 +27,6 @@ pub(crate) struct Settings<'a> {
     pub(crate) release_on: Vec<u16>,
     /// The variant of `Isolation` to name.
     pub(crate) isolation: Option<Ident>,
-}
-
-/// Who owns a key.
-pub(crate) enum Scope<'a> {
-    Global,
-    Of(&'a Expr),
 }
 
 /// Where the key comes from.
@@ -63,9 +57,8 @@ const MAX_TIMEOUT: (u64, &str) = (
 const MAX_WAIT: (u64, &str) = (5 * MINUTE, "five minutes: clients give up before that");
 
 impl<'a> Settings<'a> {
-    /// Applies every rule that needs the options alone.
-    pub(super) fn check(options: &'a Options, errors: &mut Errors) -> Option<Self> {
-        let scope = errors.check(scope(options.scope.as_ref()));
+    /// Applies every rule that needs these options alone.
+    pub(super) fn check(options: &'a Options, errors: &mut Errors) -> Self {
         let key = options
             .key
             .as_ref()
@@ -76,19 +69,12 @@ impl<'a> Settings<'a> {
         let timeout = errors.apply(options.timeout.as_ref(), |given| {
             duration(given, "10s", MAX_TIMEOUT)
         });
-        let commit_on = errors
-            .apply(options.commit_on.as_ref(), statuses)
-            .unwrap_or_default();
-        let release_on = errors
-            .apply(options.release_on.as_ref(), statuses)
-            .unwrap_or_default();
+        let (commit_on, release_on) = statuses::check(options, errors);
+        errors.apply(options.krate.as_ref(), crate_path);
         lifetime_exceeds_deadline(options, ttl, timeout, errors);
         header_is_read(options, &key, errors);
-        no_status_is_decided_twice(&commit_on, &release_on, errors);
-        let settings = Self {
-            krate: errors
-                .apply(options.krate.as_ref(), crate_path)
-                .unwrap_or_else(default_crate),
+        Self {
+            krate: krate(options),
             authorize: errors.apply(options.authorize.as_ref(), |given| path(given, "may_pay")),
             fingerprint: errors.apply(options.fingerprint.as_ref(), fingerprint),
             wait: errors.apply(options.wait.as_ref(), |given| {
@@ -99,28 +85,42 @@ impl<'a> Settings<'a> {
             operation: errors.apply(options.operation.as_ref(), operation),
             header: errors.apply(options.header.as_ref(), header),
             isolation: errors.apply(options.isolation.as_ref(), isolation),
-            commit_on: values(&commit_on),
-            release_on: values(&release_on),
+            commit_on,
+            release_on,
             key,
             ttl,
             timeout,
-            // Last: without a scope there are no settings, but the rules above have spoken.
-            scope: scope?,
-        };
-        Some(settings)
+        }
     }
 }
 
-fn scope(given: Option<&Given>) -> syn::Result<Scope<'_>> {
-    match given {
-        Some(given) if is_word(&given.value, "global") => Ok(Scope::Global),
-        Some(given) => Ok(Scope::Of(&given.value)),
-        None => Err(Error::new(
-            Span::call_site(),
-            "`#[idempotent]` has no scope: without one, callers could replay each other's answers\n\
-             help: name the parameter that tells them apart, like `scope = account`, or write \
-             `scope = global` if all callers share their keys",
-        )),
+/// The crate to name in generated code; the default also where the option is faulty.
+pub(crate) fn krate(options: &Options) -> Path {
+    let given = options.krate.as_ref();
+    given
+        .and_then(|given| crate_path(given).ok())
+        .unwrap_or_else(|| syn::parse_quote!(::idem_runtime))
+}
+
+/// Who owns a key.
+#[derive(Clone, Copy)]
+pub(crate) enum Scope<'a> {
+    Global,
+    Of(&'a Expr),
+}
+
+impl<'a> Scope<'a> {
+    pub(super) fn check(given: Option<&'a Given>) -> syn::Result<Self> {
+        match given {
+            Some(given) if is_word(&given.value, "global") => Ok(Self::Global),
+            Some(given) => Ok(Self::Of(&given.value)),
+            None => Err(Error::new(
+                Span::call_site(),
+                "`#[idempotent]` has no scope: without one, callers could replay each other's answers\n\
+                 help: name the parameter that tells them apart, like `scope = account`, or write \
+                 `scope = global` if all callers share their keys",
+            )),
+        }
     }
 }
 
@@ -139,10 +139,6 @@ fn fingerprint(given: &Given) -> syn::Result<Fingerprint<'_>> {
         return Ok(Fingerprint::Raw);
     }
     path(given, "raw").map(Fingerprint::Custom)
-}
-
-fn default_crate() -> Path {
-    syn::parse_quote!(::idem_runtime)
 }
 
 fn crate_path(given: &Given) -> syn::Result<Path> {
@@ -236,92 +232,6 @@ fn isolation(given: &Given) -> syn::Result<Ident> {
     Ok(Ident::new(variant, Span::call_site()))
 }
 
-/// A status and the expression that wrote it.
-type Status<'a> = (u16, &'a Expr);
-
-/// Reads a list of refusals; all faults of the list become one error.
-fn statuses(given: &Given) -> syn::Result<Vec<Status<'_>>> {
-    let Expr::Array(list) = &given.value else {
-        let message = format!(
-            "`{0}` takes a list of statuses\nhelp: write `{0} = [402]`",
-            given.name
-        );
-        return Err(Error::new_spanned(&given.value, message));
-    };
-    let mut good: Vec<Status<'_>> = Vec::new();
-    let mut faults: Option<Error> = None;
-    for value in &list.elems {
-        let first = |status| good.iter().find(|(seen, _)| *seen == status);
-        let fault = match status(value) {
-            Ok(status) => match first(status) {
-                None => {
-                    good.push((status, value));
-                    continue;
-                }
-                Some((_, first)) => with_note(
-                    value,
-                    format!("status {status} is listed twice"),
-                    first,
-                    "first listed here",
-                ),
-            },
-            Err(fault) => fault,
-        };
-        match &mut faults {
-            Some(faults) => faults.combine(fault),
-            None => faults = Some(fault),
-        }
-    }
-    if list.elems.is_empty() {
-        faults = Some(Error::new_spanned(
-            list,
-            format!("`{}` lists no status", given.name),
-        ));
-    }
-    faults.map_or(Ok(good), Err)
-}
-
-fn status(value: &Expr) -> syn::Result<u16> {
-    match integer(value) {
-        Some(status @ (408 | 425 | 429)) => Err(Error::new_spanned(
-            value,
-            format!("status {status} always frees the key, with or without an option"),
-        )),
-        Some(status) if (400..=499).contains(&status) => Ok(status),
-        _ => Err(Error::new_spanned(
-            value,
-            "only a refusal, a status from 400 to 499, can be treated in another way\n\
-             help: 2xx and 3xx always commit, 5xx always frees the key",
-        )),
-    }
-}
-
-fn integer(value: &Expr) -> Option<u16> {
-    let Expr::Lit(ExprLit {
-        lit: Lit::Int(number),
-        ..
-    }) = value
-    else {
-        return None;
-    };
-    number.base10_parse().ok()
-}
-
-fn no_status_is_decided_twice(
-    commit_on: &[Status<'_>],
-    release_on: &[Status<'_>],
-    errors: &mut Errors,
-) {
-    for (status, value) in release_on {
-        if let Some((_, other)) = commit_on.iter().find(|(committed, _)| committed == status) {
-            let message = format!(
-                "status {status} is in `commit_on` and in `release_on`\nhelp: keep one of the two",
-            );
-            errors.add(with_note(value, message, other, "also listed here"));
-        }
-    }
-}
-
 fn lifetime_exceeds_deadline(
     options: &Options,
     ttl: Option<u64>,
@@ -368,10 +278,6 @@ fn in_words(milliseconds: u64) -> String {
         (seconds, 0) => format!("{seconds}s"),
         _ => format!("{milliseconds}ms"),
     }
-}
-
-fn values(statuses: &[Status<'_>]) -> Vec<u16> {
-    statuses.iter().map(|(status, _)| *status).collect()
 }
 
 fn is_word(value: &Expr, word: &str) -> bool {

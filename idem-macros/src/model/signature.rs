@@ -10,12 +10,12 @@ use syn::{
 };
 
 use crate::errors::{Errors, with_note};
-use crate::parse::Handler;
+use crate::parse::{Handler, is_ours};
 
 /// The parameters, told apart: what extractors fill and what the runtime supplies.
-pub(crate) struct Parameters<'a> {
-    pub(crate) extractors: Vec<Extractor<'a>>,
-    pub(crate) transaction: Transaction<'a>,
+pub(super) struct Parameters<'a> {
+    pub(super) extractors: Vec<Extractor<'a>>,
+    pub(super) transaction: Option<Transaction<'a>>,
 }
 
 /// A parameter taken from the request.
@@ -34,7 +34,7 @@ pub(crate) struct Transaction<'a> {
 
 impl<'a> Parameters<'a> {
     /// Applies every rule that needs the function alone.
-    pub(super) fn check(handler: &'a Handler, errors: &mut Errors) -> Option<Self> {
+    pub(super) fn check(handler: &'a Handler, errors: &mut Errors) -> Self {
         let signature = &handler.signature;
         qualifiers(signature, errors);
         generics(signature, errors);
@@ -69,10 +69,10 @@ impl<'a> Parameters<'a> {
             errors.at(&signature.ident, missing_transaction(signature));
         }
         few_enough(&extractors, errors);
-        Some(Self {
+        Self {
             extractors,
-            transaction: transaction?,
-        })
+            transaction,
+        }
     }
 
     /// The names that the extractors' patterns bind.
@@ -83,18 +83,28 @@ impl<'a> Parameters<'a> {
             .collect()
     }
 
-    /// The types of parameters that look like a second way into the database.
-    pub(crate) fn pools(&self) -> impl Iterator<Item = &'a Type> {
-        self.extractors
+    /// The names that the transaction's pattern binds.
+    pub(super) fn transaction_bindings(&self) -> Vec<Ident> {
+        self.transaction
             .iter()
-            .map(|extractor| extractor.ty)
-            .filter(|ty| is_pool(ty))
+            .flat_map(|transaction| bindings(transaction.pattern))
+            .collect()
     }
 }
 
-impl Transaction<'_> {
-    pub(super) fn bindings(&self) -> Vec<Ident> {
-        bindings(self.pattern)
+impl Extractor<'_> {
+    /// Finds the pool in a type that looks like a second way into the database: the `P` of
+    /// `web::Data<P>`, where its name ends with `Pool`.
+    pub(crate) fn pool(&self) -> Option<&Ident> {
+        let data = last_segment(self.ty).filter(|segment| segment.ident == "Data")?;
+        let PathArguments::AngleBracketed(arguments) = &data.arguments else {
+            return None;
+        };
+        let GenericArgument::Type(inner) = arguments.args.first()? else {
+            return None;
+        };
+        let name = &last_segment(inner)?.ident;
+        name.to_string().ends_with("Pool").then_some(name)
     }
 }
 
@@ -204,11 +214,7 @@ fn may_stand_below(path: &Path, tokens: impl ToTokens, signature: &Signature) ->
     if INERT.contains(&&*name) || tool.is_some_and(|tool| TOOLS.contains(&&*tool)) {
         return Ok(());
     }
-    let message = if path
-        .segments
-        .last()
-        .is_some_and(|segment| segment.ident == "idempotent")
-    {
+    let message = if is_ours(path) {
         "`#[idempotent]` stands above this handler already\nhelp: keep one of the two".to_owned()
     } else {
         format!(
@@ -255,12 +261,10 @@ fn without_impl_trait(parameter: &PatType) -> syn::Result<()> {
     let mut found = Found(None);
     found.visit_type(&parameter.ty);
     let Some(ty) = found.0 else { return Ok(()) };
-    let bounds = &ty.bounds.to_token_stream();
     Err(Error::new_spanned(
         ty,
-        format!(
-            "a parameter's type needs a name here\nhelp: make it a generic parameter: `<T: {bounds} + 'static>`"
-        ),
+        "a parameter's type needs a name here\n\
+         help: make it a generic parameter: `<T: .. + 'static>`",
     ))
 }
 
@@ -315,22 +319,6 @@ fn few_enough(extractors: &[Extractor<'_>], errors: &mut Errors) {
             extractor.ty,
             format!("actix extracts at most {MAX_EXTRACTORS} parameters\nhelp: take several of them as one tuple"),
         );
-    }
-}
-
-/// Recognises `web::Data<P>` where the name of `P` ends with `Pool`.
-fn is_pool(ty: &Type) -> bool {
-    let Some(data) = last_segment(ty).filter(|segment| segment.ident == "Data") else {
-        return false;
-    };
-    let PathArguments::AngleBracketed(arguments) = &data.arguments else {
-        return false;
-    };
-    match arguments.args.first() {
-        Some(GenericArgument::Type(inner)) => {
-            last_segment(inner).is_some_and(|segment| segment.ident.to_string().ends_with("Pool"))
-        }
-        _ => false,
     }
 }
 
