@@ -68,7 +68,7 @@ struct Payment {
 }
 
 #[derive(Serialize)]
-struct Balance {
+struct AccountView {
     id: String,
     balance: i64,
     currency: String,
@@ -157,7 +157,7 @@ async fn show_account(
     account: Account,
     id: web::Path<String>,
     pool: web::Data<Pool>,
-) -> Result<web::Json<Balance>, PaymentError> {
+) -> Result<web::Json<AccountView>, PaymentError> {
     if *id != account.id {
         return Err(PaymentError::NoSuchAccount);
     }
@@ -166,7 +166,7 @@ async fn show_account(
         .query_opt("SELECT * FROM accounts WHERE id = $1", &[&*id])
         .await?;
     let row = row.ok_or(PaymentError::NoSuchAccount)?;
-    Ok(web::Json(Balance {
+    Ok(web::Json(AccountView {
         id: row.get("id"),
         balance: row.get("balance"),
         currency: row.get("currency"),
@@ -260,13 +260,12 @@ async fn main() -> ExitCode {
 /// Serves until it is told to stop; in a demonstration, until that is over.
 async fn serve(demonstrate: bool) -> Result<bool, Box<dyn Error>> {
     // Kept until the end, since it is removed when dropped.
-    let (url, _cluster) = match env::var("DATABASE_URL") {
-        Ok(url) => (url, None),
-        Err(_) => {
-            let cluster = Cluster::start()?;
-            cluster.create_database("payments")?;
-            (cluster.url("payments"), Some(cluster))
-        }
+    let (url, _cluster) = if let Ok(url) = env::var("DATABASE_URL") {
+        (url, None)
+    } else {
+        let cluster = Cluster::start()?;
+        cluster.create_database("payments")?;
+        (cluster.url("payments"), Some(cluster))
     };
     let pool = postgres::pool(&url).open()?;
     pool.get().await?.batch_execute(SCHEMA).await?;
@@ -325,5 +324,5 @@ async fn serve(demonstrate: bool) -> Result<bool, Box<dyn Error>> {
     let demonstrated = demo::payments(&address).await;
     let _ = stop.send(());
     server.await??;
-    Ok(demonstrated?)
+    demonstrated
 }

@@ -123,6 +123,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::unwrap_used, reason = "writing to a vector does not fail")]
     fn gzip(body: &[u8]) -> Bytes {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(body).unwrap();

@@ -33,10 +33,14 @@ use crate::{
 
 /// Holds what a service hooks into the framework.
 pub(crate) struct Hooks {
-    pub(crate) render: Box<dyn Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync>,
-    pub(crate) retryable: Box<dyn Fn(&Error) -> bool + Send + Sync>,
-    pub(crate) settings: Box<dyn Fn(&HttpRequest) -> Vec<(String, String)> + Send + Sync>,
+    pub(crate) render: Box<Render>,
+    pub(crate) retryable: Box<Retryable>,
+    pub(crate) settings: Box<Settings>,
 }
+
+type Render = dyn Fn(&Problem, &HttpRequest) -> HttpResponse + Send + Sync;
+type Retryable = dyn Fn(&Error) -> bool + Send + Sync;
+type Settings = dyn Fn(&HttpRequest) -> Vec<(String, String)> + Send + Sync;
 
 impl Default for Hooks {
     fn default() -> Self {
@@ -578,7 +582,6 @@ pub fn key_in_header<A>(_: &A) -> Result<Option<Key>, InvalidKey> {
 /// # Errors
 ///
 /// Never; it has the signature of the closure that it replaces.
-#[expect(clippy::unused_async, reason = "it replaces an async closure")]
 pub async fn everyone<A>(_: &A) -> Result<(), Error> {
     Ok(())
 }

@@ -37,9 +37,9 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// If quotes are unbalanced, stand inside a bare value or are followed by anything, if a backslash
-    /// inside quotes escapes something other than `"` or `\`, or if what remains is no key by the
-    /// rules of [`Key::new`].
+    /// If quotes are unbalanced, stand inside a bare value or are followed by anything, if a
+    /// backslash inside quotes escapes something other than `"` or `\`, or if what remains is no
+    /// key by the rules of [`Key::new`].
     pub fn from_header(value: &[u8]) -> Result<Self, InvalidKey> {
         let text = str::from_utf8(value).map_err(|_| InvalidKey::Character)?;
         let text = text.trim_matches([' ', '\t']);
@@ -303,7 +303,7 @@ mod tests {
             value in r#" {0,2}"([a-c]|\\["\\]){0,4}(\\?[a-c ";,\\\x00\x7fü]){0,1}"{0,2}( |;a|,|, "b"){0,1}"#,
         ) {
             let item = sfv::Parser::new(&value).parse::<sfv::Item>().ok();
-            // Parameters and spaces are the two things that structured fields allow here and keys do not.
+            // Structured fields allow parameters and spaces here, keys do not.
             let text = item.filter(|item| item.params.is_empty()).and_then(|item| {
                 Some(item.bare_item.as_string()?.as_str().to_owned())
             });

@@ -8,13 +8,13 @@ use bytes::Bytes;
 ///
 /// `Debug` prints sizes only.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// The status code, 200 to 999.
-    pub status: u16,
+    pub(crate) status: u16,
     /// The headers that are stored, in the order in which they were sent.
-    pub headers: Headers,
+    pub(crate) headers: Headers,
     /// The body, before any content coding.
-    pub body: Bytes,
+    pub(crate) body: Bytes,
 }
 
 impl Snapshot {
@@ -23,7 +23,7 @@ impl Snapshot {
     /// # Errors
     ///
     /// If the status is no final one or the headers are not what [`Headers::encode`] writes.
-    pub fn decode(status: i16, headers: &[u8], body: Bytes) -> Result<Self, CorruptRecord> {
+    pub(crate) fn decode(status: i16, headers: &[u8], body: Bytes) -> Result<Self, CorruptRecord> {
         Ok(Self {
             status: validate_status(status)?,
             headers: Headers::decode(headers)?,
@@ -42,12 +42,8 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// Accepts the status codes that a final answer can have, 200 to 999.
-///
-/// # Errors
-///
-/// If the code is outside that range.
-pub fn validate_status(status: i16) -> Result<u16, CorruptRecord> {
+/// Accepts the status codes that a final answer can have.
+fn validate_status(status: i16) -> Result<u16, CorruptRecord> {
     match u16::try_from(status) {
         Ok(status @ 200..=999) => Ok(status),
         _ => Err(CorruptRecord::Status),
@@ -58,12 +54,12 @@ pub fn validate_status(status: i16) -> Result<u16, CorruptRecord> {
 ///
 /// `Debug` prints their number only.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Headers(Vec<(String, Vec<u8>)>);
+pub(crate) struct Headers(Vec<(String, Vec<u8>)>);
 
 impl Headers {
     /// Starts an empty list.
     #[must_use]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(Vec::new())
     }
 
@@ -71,9 +67,9 @@ impl Headers {
     ///
     /// # Errors
     ///
-    /// If `name` is not a lower-case HTTP token or `value` contains CR, LF or NUL; nothing is appended
-    /// then. Neither can come out of actix's own header map.
-    pub fn push(&mut self, name: &str, value: &[u8]) -> Result<(), InvalidHeader> {
+    /// If `name` is not a lower-case HTTP token or `value` contains CR, LF or NUL; nothing is
+    /// appended then. Neither can come out of actix's own header map.
+    pub(crate) fn push(&mut self, name: &str, value: &[u8]) -> Result<(), InvalidHeader> {
         if name.is_empty()
             || !name.bytes().all(is_name_byte)
             || value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
@@ -85,15 +81,15 @@ impl Headers {
     }
 
     /// Iterates over names and values in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.0
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_slice()))
     }
 
-    /// Writes a line `name: value` with CR LF for each header, so that records are readable in psql.
+    /// Writes a line `name: value` with CR LF for each header, so that psql can show them.
     #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut encoded = Vec::with_capacity(
             self.iter()
                 .map(|(name, value)| name.len() + value.len() + 4)
@@ -113,7 +109,7 @@ impl Headers {
     /// # Errors
     ///
     /// If a line does not end in CR LF or holds no header that [`push`](Self::push) accepts.
-    pub fn decode(encoded: &[u8]) -> Result<Self, CorruptRecord> {
+    pub(crate) fn decode(encoded: &[u8]) -> Result<Self, CorruptRecord> {
         let mut headers = Self::new();
         for line in encoded.split_inclusive(|&byte| byte == b'\n') {
             headers.push_line(line).ok_or(CorruptRecord::Headers)?;
@@ -138,12 +134,12 @@ impl fmt::Debug for Headers {
 /// Says that a header cannot be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("header name is not a lower-case token or its value contains CR, LF or NUL")]
-pub struct InvalidHeader;
+pub(crate) struct InvalidHeader;
 
 /// Says which part of a stored record is not what was written there.
 #[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum CorruptRecord {
+pub(crate) enum CorruptRecord {
     /// The status is not between 200 and 999.
     #[error("stored status is not that of a final answer")]
     Status,
@@ -154,11 +150,11 @@ pub enum CorruptRecord {
 
 /// Tells whether the header `name` of an answer is stored with it; case does not matter.
 ///
-/// Left out are credentials, which belong to one exchange, and what every answer gets anew: its date,
-/// its framing, its connection. What the answer's `Connection` names is to be left out too, see
-/// [`connection_names`].
+/// Left out are credentials, which belong to one exchange, and what every answer gets anew: its
+/// date, its framing, its connection. What the answer's `Connection` names is to be left out too,
+/// see [`connection_names`].
 #[must_use]
-pub fn is_stored(name: &str) -> bool {
+pub(crate) fn is_stored(name: &str) -> bool {
     const NEVER: [&str; 15] = [
         "authentication-info",
         "connection",
@@ -181,7 +177,7 @@ pub fn is_stored(name: &str) -> bool {
 
 /// Tells whether the value of a `Connection` header names the header `name`; case does not matter.
 #[must_use]
-pub fn connection_names(connection: &[u8], name: &str) -> bool {
+pub(crate) fn connection_names(connection: &[u8], name: &str) -> bool {
     connection
         .split(|&byte| byte == b',')
         .any(|option| option.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))

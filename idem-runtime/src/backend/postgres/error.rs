@@ -1,5 +1,7 @@
 //! What PostgreSQL's errors mean for the protocol, in words that hold no data.
 
+use std::fmt::Write;
+
 use deadpool_postgres::{PoolError, TimeoutType};
 use tokio_postgres::{
     Error,
@@ -96,7 +98,8 @@ fn describe(error: &DbError) -> String {
     }
     for (what, name) in [("table", error.table()), ("constraint", error.constraint())] {
         if let Some(name) = name {
-            text.push_str(&format!(", {what} `{name}`"));
+            // Writing to a string does not fail.
+            let _ = write!(text, ", {what} `{name}`");
         }
     }
     text

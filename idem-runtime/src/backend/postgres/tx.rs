@@ -216,8 +216,7 @@ impl Tx {
     }
 
     fn lock(&self, call: &Call) -> i64 {
-        let [a, b, c, d, e, f, g, h, ..] = *call.identity.digest();
-        i64::from_be_bytes([a, b, c, d, e, f, g, h]) ^ self.shared.lock_salt
+        call.identity.number().cast_signed() ^ self.shared.lock_salt
     }
 
     /// Sends `last` and COMMIT in one flight. `last` must not wait for anything before it sends:

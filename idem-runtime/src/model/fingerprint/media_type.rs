@@ -76,8 +76,8 @@ impl MediaType {
 
     /// Writes the media type without the parameters that do not change what a body means.
     ///
-    /// The result is a well-formed media type itself, so it never equals a malformed one that stands
-    /// as it was sent.
+    /// The result is well-formed itself, so it never equals a malformed media type that stands as it
+    /// was sent.
     pub(super) fn normalised(&self) -> String {
         let mut text = self.essence.clone();
         for (name, value) in self

@@ -63,7 +63,7 @@ fn doubtful_texts_are_refused() {
     let numbers = "NaN|Infinity|-|+1|01|-01|00|.5|5.|1.e1|1e|1e+|1e1.5|0x1|1_0|- 1|1. 5|1 e5";
     let exponents = "1e9223372036854775808|1e-9223372036854775808|10e9223372036854775807|\
                      0.01e-9223372036854775807|0e99999999999999999999";
-    let characters = "\"\t\"|\"\n\"|\"\0\"|\u{feff}1|1\u{a0}|1\u{c}|1\0";
+    let characters = "\"\t\"|\"\u{1f}\"|\"\n\"|\"\0\"|\u{feff}1|1\u{a0}|1\u{c}|1\0";
     for text in [
         arrays, objects, strings, surrogates, numbers, exponents, characters,
     ]
