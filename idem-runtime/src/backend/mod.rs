@@ -1,7 +1,7 @@
 //! The line between the protocol and a database: a few methods, each one flight.
 
 #[cfg(feature = "postgres")]
-pub mod postgres;
+pub(crate) mod postgres;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
