@@ -97,7 +97,10 @@ pub(crate) fn run(plan: &Plan) -> Result<bool, Box<dyn Error>> {
     let [bare, floor, recipe, ours] = shown.as_slice() else {
         return Err("not every contender was measured".into());
     };
-    println!("\n{:<26} {:>6} {:>6} {:>6}", "ratio", "min", "median", "max");
+    println!(
+        "\n{:<26} {:>6} {:>6} {:>6}",
+        "ratio", "min", "median", "max"
+    );
     let rate = |shown: &Shown| shown.per_second;
     compare("rate, floor / bare", floor, bare, rate);
     compare("rate, recipe / bare", recipe, bare, rate);
@@ -113,7 +116,10 @@ pub(crate) fn run(plan: &Plan) -> Result<bool, Box<dyn Error>> {
 
 /// Prints the ratios of the rounds and returns their median.
 fn compare(name: &str, one: &[Shown], other: &[Shown], by: impl Fn(&Shown) -> f64) -> f64 {
-    let ratios = one.iter().zip(other).map(|(one, other)| by(one) / by(other));
+    let ratios = one
+        .iter()
+        .zip(other)
+        .map(|(one, other)| by(one) / by(other));
     let mut ratios: Vec<_> = ratios.collect();
     ratios.sort_by(f64::total_cmp);
     let at = |index: usize| ratios.get(index).copied().unwrap_or(f64::NAN);
@@ -132,10 +138,7 @@ fn serve(url: &str) -> Result<SocketAddr, Box<dyn Error>> {
             let pool = postgres::pool(&url).max_size(16).open()?;
             let idempotency = Idempotency::new(pool.clone())?;
             idempotency.migrate().await?;
-            pool.get()
-                .await?
-                .batch_execute(contenders::SCHEMA)
-                .await?;
+            pool.get().await?.batch_execute(contenders::SCHEMA).await?;
             let server = HttpServer::new(move || {
                 App::new()
                     .app_data(web::Data::new(idempotency.clone()))

@@ -51,7 +51,9 @@ pub(crate) async fn closed_loop(
         let index = (times.len() as f64 * share) as usize;
         times.get(index).copied().unwrap_or_default()
     };
-    Ok(Measured { requests, took,
+    Ok(Measured {
+        requests,
+        took,
         median: at(0.5),
         p99: at(0.99),
     })

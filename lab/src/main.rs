@@ -1,16 +1,16 @@
 //! Measures what the promise costs: `cargo run --release -p lab -- bench [--seconds N] [--rounds N] [--connections N]`.
 
-mod bench;
-mod contenders;
-mod cpu;
-mod load;
-
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "figures of a benchmark"
 )]
+
+mod bench;
+mod contenders;
+mod cpu;
+mod load;
 
 use std::{env, error::Error, process::ExitCode};
 
