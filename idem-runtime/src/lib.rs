@@ -1,4 +1,45 @@
 //! Runs annotated actix-web handlers once, and answers every repeat from the record.
+//!
+//! A handler under [`#[idempotent]`](idempotent) runs inside a database transaction that the runtime
+//! supplies. Its answer is stored in that same transaction and given to every repeat of the request:
+//! effect and record commit together or not at all.
+//!
+//! ```
+//! use actix_web::{HttpResponse, post, web};
+//! use idem_runtime::{idempotent, postgres::Tx};
+//!
+//! #[post("/accounts/{account}/payments")]
+//! #[idempotent(scope = account)]
+//! async fn create_payment(
+//!     account: web::Path<String>,
+//!     amount: web::Json<i64>,
+//!     tx: &Tx,
+//! ) -> actix_web::Result<HttpResponse> {
+//!     tx.execute("INSERT INTO payments VALUES ($1, $2)", &[&*account, &*amount])
+//!         .await
+//!         .map_err(actix_web::error::ErrorInternalServerError)?;
+//!     Ok(HttpResponse::Created().finish())
+//! }
+//! ```
+//!
+//! 1. [`Idempotency`] is made once a process, over the service's pool, and put into the app data.
+//! 2. [`Idempotency::migrate`] makes the record table, or
+//!    [`MIGRATIONS`](postgres::MIGRATIONS) go into a migration tool of your own.
+//! 3. [`#[idempotent]`](idempotent) guards a handler; its page has all options.
+//! 4. [`Idempotency::sweep_every`] deletes expired records, [`Idempotency::drain`] comes before a stop.
+//!
+//! # The promise
+//!
+//! 2xx and 3xx commit. Everything else rolls back. A 4xx is final for its request; 408, 425, 429 and
+//! 5xx free the key. The README has the whole table, and what lies outside of it.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `postgres` | yes | PostgreSQL through deadpool-postgres |
+//! | `compress` | yes | request bodies in gzip, deflate, brotli and zstd; without it they are answered 415 |
+//! | `uuid` | no | `uuid::Uuid` as a scope and as a key |
 
 mod backend;
 mod error;
@@ -32,3 +73,8 @@ pub use self::{
     settings::{Builder, Idempotency},
     sweep::Sweeper,
 };
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -350,8 +350,7 @@ async fn execute<B: Backend>(work: Work, mut runner: Runner<B>) {
             protocol::run_unrecorded(idempotency.backend(), &session, &mut runner).await
         }
     };
-    let Runner { answer, sender, .. } = runner;
-    let _ = sender.send((end.outcome, answer));
+    runner.answer(end.outcome);
     if let Some(open) = end.open {
         open.give_up().await;
     }
@@ -386,6 +385,11 @@ impl<B: Backend> Handler<B::Open> for Runner<B> {
 }
 
 impl<B: Backend> Runner<B> {
+    /// Answers, if the client is still there, and lets go of the request.
+    fn answer(self, outcome: Outcome) {
+        let _ = self.sender.send((outcome, self.answer));
+    }
+
     /// Runs the handler; what its status says decides what becomes of its writes.
     async fn run_within(&mut self, open: &mut B::Open) -> Result<Ran, Mistake> {
         let called = self
@@ -439,15 +443,15 @@ fn settle(
         Outcome::Mismatch => Err(ProblemKind::KeyReused.into()),
         Outcome::InProgress => Err(ProblemKind::InProgress.into()),
         Outcome::Mistaken(mistake @ Mistake::Deadline(_)) => {
-            tracing::error!(handler, location, "{mistake}; rolled back");
+            tracing::error!(handler, location, "{mistake}; nothing is recorded");
             Err(ProblemKind::HandlerTimeout.into())
         }
         Outcome::Mistaken(mistake) => {
-            tracing::error!(handler, location, "{mistake}; rolled back");
+            tracing::error!(handler, location, "{mistake}; nothing is recorded");
             Err(ProblemKind::Internal.into())
         }
         Outcome::Refused(error) => {
-            tracing::error!(handler, location, "{error}; rolled back");
+            tracing::error!(handler, location, "{error}; nothing is recorded");
             Err(ProblemKind::Internal.into())
         }
         Outcome::Unavailable(error) => {

@@ -117,14 +117,14 @@ impl ProblemKind {
             Self::Internal => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal",
-                "Request not executed",
-                "The operation failed inside the service and changed nothing. A repeat with the same key is safe.",
+                "Operation failed",
+                "The operation failed inside the service. Nothing is recorded under the key: a repeat runs again.",
                 None,
             ),
             Self::HandlerTimeout => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "handler-timeout",
-                "Request not executed in time",
+                "Operation took too long",
                 "The operation took too long and was undone. A repeat with the same key is safe.",
                 Some(1),
             ),

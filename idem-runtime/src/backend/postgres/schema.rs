@@ -90,17 +90,18 @@ pub(super) async fn verify(pool: &Pool, statements: &Statements) -> Result<(), S
             .await
             .map_err(|error| store_error(&error))?;
     }
-    verify_statement_mode(pool, statements).await?;
     drop(scopeguard::ScopeGuard::into_inner(client));
-    Ok(())
+    verify_statement_mode(pool, statements).await
 }
 
 /// Notices a pooler that hands the server's end of a connection to somebody else between two
 /// transactions, while the statement mode counts on prepared statements staying there.
 async fn verify_statement_mode(pool: &Pool, statements: &Statements) -> Result<(), StoreError> {
-    let (Ok(one), Ok(two)) = (pool.get().await, pool.get().await) else {
-        return Ok(()); // A pool of one connection: nothing to compare.
-    };
+    if pool.status().max_size < 2 {
+        return Ok(()); // It takes two to compare.
+    }
+    let one = pool.get().await.map_err(pool_error)?;
+    let two = pool.get().await.map_err(pool_error)?;
     let (one, two) = (guarded(one), guarded(two));
     let probe = async {
         let verify = statements.verify.ready(&one).await?;
