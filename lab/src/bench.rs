@@ -20,6 +20,8 @@ pub(crate) struct Plan {
     pub(crate) seconds: usize,
     pub(crate) rounds: usize,
     pub(crate) connections: usize,
+    /// Whether commits wait for the disk.
+    pub(crate) durable: bool,
 }
 
 impl Default for Plan {
@@ -28,6 +30,7 @@ impl Default for Plan {
             seconds: 3,
             rounds: 7,
             connections: 16,
+            durable: true,
         }
     }
 }
@@ -46,7 +49,13 @@ struct Shown {
 ///
 /// When a contender fails.
 pub(crate) fn run(plan: &Plan) -> Result<bool, Box<dyn Error>> {
-    let cluster = Cluster::start()?;
+    // As in production: an acknowledged commit has reached the disk, unless the plan says otherwise.
+    let durable = if plan.durable { "on" } else { "off" };
+    let cluster = Cluster::builder()
+        .setting("fsync", durable)
+        .setting("full_page_writes", durable)
+        .setting("shared_buffers", "256MB")
+        .start()?;
     cluster.create_database("bench")?;
     let address = serve(&cluster.url("bench"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -56,12 +65,15 @@ pub(crate) fn run(plan: &Plan) -> Result<bool, Box<dyn Error>> {
         seconds,
         rounds,
         connections,
+        ..
     } = *plan;
     let measure = |name: &str, length| {
         runtime.block_on(load::closed_loop(address, name, connections, length))
     };
 
-    println!("fresh requests over {connections} connections, {rounds} rounds of {seconds} s each");
+    println!(
+        "fresh requests over {connections} connections, {rounds} rounds of {seconds} s each, fsync {durable}"
+    );
     for name in NAMES {
         measure(name, Duration::from_secs(1))?; // statement caches, and the first pages
     }

@@ -1,4 +1,4 @@
-//! Measures what the promise costs: `cargo run --release -p lab -- bench [--seconds N] [--rounds N] [--connections N]`.
+//! Measures what the promise costs: `cargo run --release -p lab -- bench [--seconds N] [--rounds N] [--connections N] [--fsync 0|1]`.
 
 #![allow(
     clippy::cast_precision_loss,
@@ -30,7 +30,9 @@ fn main() -> ExitCode {
 fn run() -> Result<bool, Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
     if arguments.next().as_deref() != Some("bench") {
-        return Err("usage: lab bench [--seconds N] [--rounds N] [--connections N]".into());
+        return Err(
+            "usage: lab bench [--seconds N] [--rounds N] [--connections N] [--fsync 0|1]".into(),
+        );
     }
     let mut plan = Plan::default();
     while let Some(option) = arguments.next() {
@@ -41,6 +43,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
         match option.as_str() {
             "--seconds" => plan.seconds = value.max(1),
             "--rounds" => plan.rounds = value.max(1),
+            "--fsync" => plan.durable = value != 0,
             "--connections" => plan.connections = value.max(1),
             _ => return Err(format!("unknown option {option}").into()),
         }

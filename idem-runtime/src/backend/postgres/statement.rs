@@ -30,6 +30,7 @@ pub enum StatementMode {
 pub(super) struct Statements {
     pub(super) claim: Sql,
     pub(super) open: Sql,
+    pub(super) set: Sql,
     pub(super) lookup: Sql,
     pub(super) keep: Sql,
     pub(super) clear: Sql,
@@ -62,10 +63,11 @@ impl Statements {
         Self {
             claim: sql(
                 include_str!("sql/claim.sql"),
-                &[Type::INT8, Type::TEXT_ARRAY, Type::TEXT_ARRAY],
+                &[Type::INT8, Type::TEXT, Type::TEXT],
             ),
-            open: sql(
-                include_str!("sql/open.sql"),
+            open: sql(include_str!("sql/open.sql"), &[Type::TEXT, Type::TEXT]),
+            set: sql(
+                include_str!("sql/settings.sql"),
                 &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
             ),
             lookup: sql(
@@ -98,10 +100,11 @@ impl Statements {
     }
 
     /// All of them, for the check at start.
-    pub(super) fn all(&self) -> [&Sql; 8] {
+    pub(super) fn all(&self) -> [&Sql; 9] {
         let Self {
             claim,
             open,
+            set,
             lookup,
             keep,
             clear,
@@ -109,7 +112,7 @@ impl Statements {
             sweep,
             verify,
         } = self;
-        [claim, open, lookup, keep, clear, intact, sweep, verify]
+        [claim, open, set, lookup, keep, clear, intact, sweep, verify]
     }
 }
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use deadpool_postgres::Client;
 use futures_util::{
     FutureExt,
-    future::{OptionFuture, join, join3},
+    future::{OptionFuture, join, join3, join4},
 };
 use scopeguard::ScopeGuard;
 use tokio::time::timeout;
@@ -23,6 +23,7 @@ use tokio_postgres::{Error, Row, types::ToSql};
 use super::{
     Postgres, Shared, begin,
     error::{judge, store_error},
+    statement::Ready,
 };
 use crate::{
     backend::{Call, Claimed, Entry, KeepError, Open, Session, Supply},
@@ -108,65 +109,70 @@ impl Tx {
         Ok(savepoint)
     }
 
-    /// Flight 1: BEGIN, the lock and the settings, the lookup.
+    /// Flight 1: BEGIN, the lock and the fences, the lookup, the service's own settings.
     pub(super) async fn claim(
         &self,
         begin: &str,
         call: &Call,
     ) -> Result<(Option<Row>, Vec<Row>), Error> {
-        let statements = &self.shared.statements;
-        // Prepared outside the transaction, and only once a connection.
-        let (claim, lookup, _) = join3(
-            statements.claim.ready(&self.connection),
-            statements.lookup.ready(&self.connection),
+        let (client, statements) = (&*self.connection, &self.shared.statements);
+        // Prepared outside the transaction, and only once a connection: the last two for flight 2.
+        let (claim, lookup, set, later) = join4(
+            statements.claim.ready(client),
+            statements.lookup.ready(client),
+            statements.set.ready(client),
             join(
-                statements.keep.ready(&self.connection),
-                statements.clear.ready(&self.connection),
+                statements.keep.ready(client),
+                statements.clear.ready(client),
             ),
         )
         .await;
-        let (claim, lookup) = (claim?, lookup?);
+        let (claim, lookup, set) = (claim?, lookup?, set?);
+        later.0.and(later.1)?;
 
-        let (names, values) = self.settings(&call.session);
+        let (idle, check) = self.fences(&call.session);
+        let fingerprint = call.fingerprint.as_bytes().as_slice();
         let identity = &call.identity;
-        let (begun, claimed, found) = join3(
-            self.connection.batch_execute(begin),
-            claim.query(&self.connection, &[&self.lock(call), &names, &values]),
+        let (scope, operation) = (identity.scope().as_str(), identity.operation());
+        let (begun, claimed, found, settings) = join4(
+            client.batch_execute(begin),
+            claim.query(client, &[&self.lock(call), &idle, &check]),
             lookup.query(
-                &self.connection,
-                &[
-                    &identity.scope().as_str(),
-                    &identity.operation(),
-                    &identity.key().as_str(),
-                    &call.fingerprint.as_bytes().as_slice(),
-                ],
+                client,
+                &[&scope, &operation, &identity.key().as_str(), &fingerprint],
             ),
+            call.session.set(&set, client),
         )
         .await;
         begun?;
+        settings?;
         Ok((claimed?.pop(), found?))
     }
 
-    /// Flight 1 of a request without a key: BEGIN and the settings.
+    /// Flight 1 of a request without a key: BEGIN, the fences, the service's own settings.
     pub(super) async fn open(
         &self,
         begin: &str,
         session: &Session,
     ) -> Result<(Option<Row>, ()), Error> {
-        let statements = &self.shared.statements;
-        let (open, intact) = join(
-            statements.open.ready(&self.connection),
-            statements.intact.ready(&self.connection),
+        let (client, statements) = (&*self.connection, &self.shared.statements);
+        let (open, set, later) = join3(
+            statements.open.ready(client),
+            statements.set.ready(client),
+            statements.intact.ready(client),
         )
         .await;
-        let (open, _) = (open?, intact?);
-        let (names, values) = self.settings(session);
-        let (begun, opened) = join(
-            self.connection.batch_execute(begin),
-            open.query(&self.connection, &[&names, &values]),
+        let (open, set, _) = (open?, set?, later?);
+
+        let (idle, check) = self.fences(session);
+        let (begun, opened, settings) = join3(
+            client.batch_execute(begin),
+            open.query(client, &[&idle, &check]),
+            session.set(&set, client),
         )
         .await;
         begun?;
+        settings?;
         Ok((opened?.pop(), ()))
     }
 
@@ -190,29 +196,11 @@ impl Tx {
         })
     }
 
-    /// The fences and the service's own settings; of two values for a name the last one holds.
-    fn settings<'a>(&'a self, session: &'a Session) -> (Vec<&'a str>, Vec<String>) {
-        // Ends the hold of a stopped process on the key, but never that of a handler in its time.
+    /// The values of the two fences. The first ends the hold of a stopped process on its key, but
+    /// never that of a handler in its time; the second that of a process that has died.
+    fn fences(&self, session: &Session) -> (String, &str) {
         let idle = session.timeout + self.shared.timeout * 2;
-        let fences = [
-            (
-                "idle_in_transaction_session_timeout",
-                idle.as_millis().to_string(),
-            ),
-            (
-                "client_connection_check_interval",
-                self.shared.check_interval.clone(),
-            ),
-        ];
-        let own = session
-            .settings
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.clone()));
-        fences
-            .into_iter()
-            .filter(|(name, _)| !session.settings.iter().any(|(own, _)| own == name))
-            .chain(own)
-            .unzip()
+        (idle.as_millis().to_string(), &self.shared.check_interval)
     }
 
     fn lock(&self, call: &Call) -> i64 {
@@ -334,6 +322,17 @@ impl Open for Tx {
         if matches!(rolled_back, Ok(Ok(()))) {
             drop(ScopeGuard::into_inner(connection));
         }
+    }
+}
+
+impl Session {
+    /// Makes the service's own settings, if there are any.
+    async fn set(&self, set: &Ready<'_>, client: &Client) -> Result<(), Error> {
+        if self.settings.is_empty() {
+            return Ok(());
+        }
+        let (names, values): (Vec<_>, Vec<_>) = self.settings.iter().cloned().unzip();
+        set.execute(client, &[&names, &values]).await.map(drop)
     }
 }
 
