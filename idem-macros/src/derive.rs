@@ -197,3 +197,45 @@ fn helpers(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {
         .iter()
         .filter(|attribute| attribute.path().is_ident("scope"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::scope_key;
+
+    fn pretty(item: &str) -> String {
+        let tokens = scope_key(&syn::parse_str(item).unwrap());
+        prettyplease::unparse(&syn::parse2(tokens).unwrap())
+    }
+
+    #[test]
+    fn struct_is_written_as_its_fields() {
+        insta::assert_snapshot!(pretty(
+            "struct Account<'a, T: Clone> where T: Copy { tenant: &'a T, #[scope(skip)] seen: u8, user: u64 }"
+        ));
+    }
+
+    #[test]
+    fn enum_is_written_as_its_variants_name_and_fields() {
+        insta::assert_snapshot!(pretty(
+            "#[scope(crate = framework::idem)]
+            enum Caller { r#None, User(u64, #[scope(skip)] u8, i8), Service { name: String, #[scope(skip)] at: u8 } }"
+        ));
+    }
+
+    #[test]
+    fn constant_scopes_are_refused() {
+        for item in [
+            "struct A;",
+            "struct A {}",
+            "struct A(#[scope(skip)] u8);",
+            "enum A {}",
+            "enum A { B }",
+            "enum A { B { #[scope(skip)] c: u8 } }",
+        ] {
+            assert!(pretty(item).contains("constant scope"), "{item}");
+        }
+        for item in ["struct A(u8);", "enum A { B(u8) }", "enum A { B, C }"] {
+            assert!(!pretty(item).contains("compile_error"), "{item}");
+        }
+    }
+}

@@ -92,7 +92,7 @@ fn generic_handler() {
 fn pools_beside_the_transaction() {
     insta::assert_snapshot!(pretty(
         "scope = a",
-        "async fn pay(a: A, p: web::Data<PgPool>, q: Data<deadpool_postgres::Pool>, r: web::Data<Config>, tx: &Tx) { body() }",
+        "async fn pay(a: A, p: web::Data<PgPool>, q: Data<deadpool_postgres::Pool>, r: web::Data<Config>, s: web::Json<ThreadPool>, tx: &Tx) { body() }",
     ));
 }
 

@@ -71,6 +71,17 @@ macro_rules! handler {
 
 handler!(from_a_macro, account: web::Path<String>, &Tx, { String::new() });
 
+macro_rules! handler_with_paths_of_its_own {
+    ($name:ident) => {
+        #[idempotent(scope = account)]
+        async fn $name(account: $crate::web::Path<String>, _tx: &$crate::Tx) -> String {
+            account.into_inner()
+        }
+    };
+}
+
+handler_with_paths_of_its_own!(from_another_macro);
+
 fn main() {
     #[idempotent(scope = account)]
     async fn in_a_function(account: web::Path<String>, _tx: &Tx) -> String {
@@ -84,5 +95,6 @@ fn main() {
         .route("/module", web::post().to(payments::refunds::in_a_module))
         .route("/function", web::post().to(in_a_function))
         .route("/macro", web::post().to(from_a_macro))
+        .route("/another", web::post().to(from_another_macro))
         .service(web::resource("/resource").route(web::post().to(compiled_in)));
 }
