@@ -20,7 +20,19 @@ use self::parse::Options;
 /// Makes an actix-web handler idempotent: its effect happens once a key, every repeat gets the same
 /// answer.
 ///
-/// ```ignore
+/// ```
+/// use actix_web::{HttpResponse, post, web};
+/// use idem_runtime::{idempotent, postgres::Tx};
+/// # const INSERT_PAYMENT: &str = "INSERT INTO payments VALUES ($1, $2) RETURNING id";
+/// # #[derive(Clone, idem_runtime::ScopeKey)] struct User { id: i64 }
+/// # type Account = web::ReqData<User>;
+/// # #[derive(serde::Deserialize)] struct NewPayment { amount: i64 }
+/// # #[derive(serde::Serialize)] struct Payment { id: i64 }
+/// # impl From<tokio_postgres::Row> for Payment {
+/// #     fn from(row: tokio_postgres::Row) -> Self { Self { id: row.get("id") } }
+/// # }
+/// # type PaymentError = Box<dyn std::error::Error>;
+///
 /// #[post("/payments")]
 /// #[idempotent(scope = account, ttl = "24h")]
 /// async fn create_payment(
@@ -48,12 +60,18 @@ use self::parse::Options;
 /// The attribute stands directly above the function. Attributes that look at the handler, such as
 /// `#[post(..)]`, `#[utoipa::path(..)]` and `#[instrument]`, stand above it:
 ///
-/// ```ignore
+/// ```
+/// # use actix_web::{HttpResponse, Responder, post, web};
+/// # use idem_runtime::{idempotent, postgres::Tx};
+/// # type Account = web::ReqData<i64>;
+/// # async fn record(_: &Account, _: &Tx) -> HttpResponse { HttpResponse::Created().finish() }
 /// /// Creates a payment.
 /// #[utoipa::path(responses((status = 201)))]
 /// #[post("/payments")]
 /// #[idempotent(scope = account)]
-/// async fn create_payment(account: Account, tx: &Tx) -> impl Responder { .. }
+/// async fn create_payment(account: Account, tx: &Tx) -> impl Responder {
+///     record(&account, tx).await
+/// }
 /// ```
 ///
 /// A parameter `web::Data<P>` where the name of `P` ends with `Pool` draws a warning: what is written
@@ -87,13 +105,24 @@ use self::parse::Options;
 /// ## scope
 ///
 /// Says who owns a key: two callers who happen to choose the same key must not meet. Any expression
-/// over the handler's parameters whose type implements `ScopeKey`:
+/// over the handler's parameters whose type implements [`ScopeKey`]:
 ///
-/// ```ignore
+/// ```
+/// # use actix_web::web;
+/// # use idem_runtime::{ScopeKey, idempotent, postgres::Tx};
+/// # #[derive(Clone, ScopeKey)] struct User { tenant: String, id: i64 }
+/// # type Account = web::ReqData<User>;
+/// # #[derive(Clone)] struct Token { sub: String }
+/// # impl Token { fn sub(&self) -> &str { &self.sub } }
+/// # type Claims = web::ReqData<Token>;
 /// #[idempotent(scope = account)]
+/// # async fn by_value(account: Account, _tx: &Tx) -> String { String::new() }
 /// #[idempotent(scope = account.tenant)]
+/// # async fn by_field(account: Account, _tx: &Tx) -> String { String::new() }
 /// #[idempotent(scope = claims.sub())]
+/// # async fn by_method(claims: Claims, _tx: &Tx) -> String { String::new() }
 /// #[idempotent(scope = (tenant, account.id))]
+/// # async fn by_pair(tenant: web::Path<String>, account: Account, _tx: &Tx) -> String { String::new() }
 /// ```
 ///
 /// It is evaluated after extraction and before the transaction exists, by reference; nothing moves. An
@@ -105,12 +134,19 @@ use self::parse::Options;
 ///
 /// `required`: a request without the header is answered 400. `optional`: such a request runs in a
 /// transaction, but is not recorded. An expression takes the key from the request, where an API
-/// carries it there; its type implements `KeySource`:
+/// carries it there; its type implements [`KeySource`]:
 ///
-/// ```ignore
+/// ```
+/// # use actix_web::web;
+/// # use idem_runtime::{idempotent, postgres::Tx};
+/// # type Account = web::ReqData<i64>;
+/// # #[derive(serde::Deserialize)] struct Form { idempotency_key: String }
 /// #[idempotent(scope = account, header = "X-Request-Id")]
+/// # async fn own_header(account: Account, _tx: &Tx) -> String { String::new() }
 /// #[idempotent(scope = account, key = optional)]
+/// # async fn maybe_a_key(account: Account, _tx: &Tx) -> String { String::new() }
 /// #[idempotent(scope = account, key = form.idempotency_key)]
+/// # async fn in_form(account: Account, form: web::Form<Form>, _tx: &Tx) -> String { String::new() }
 /// ```
 ///
 /// ## Times
@@ -131,11 +167,27 @@ use self::parse::Options;
 ///
 /// How a repeat is told from another request under the same key, which is refused with 422. By
 /// default bodies are compared by meaning: JSON without regard to member order and white space,
-/// multipart without regard to the boundary. `raw` compares bytes. The path of a function
-/// `fn(&FingerprintInput<'_>) -> Vec<u8>` compares what that function returns:
+/// multipart without regard to the boundary. `raw` compares bytes. The path of a function compares
+/// what that function returns for a [`FingerprintInput`], and nothing else:
 ///
-/// ```ignore
+/// ```
+/// # use actix_web::{HttpResponse, web};
+/// # use idem_runtime::{FingerprintInput, idempotent, postgres::Tx};
+/// # type Account = web::ReqData<i64>;
+/// # #[derive(serde::Deserialize)] struct NewPayment { amount: i64 }
+/// # async fn book(_: &i64, _: &NewPayment, _: &Tx) -> HttpResponse { HttpResponse::Created().finish() }
 /// #[idempotent(scope = account, fingerprint = by_amount)]
+/// async fn pay(account: Account, form: web::Json<NewPayment>, tx: &Tx) -> HttpResponse {
+///     book(&account, &form, tx).await
+/// }
+///
+/// fn by_amount(request: &FingerprintInput<'_>) -> Vec<u8> {
+///     match serde_json::from_slice::<NewPayment>(request.body) {
+///         Ok(payment) => payment.amount.to_be_bytes().to_vec(),
+///         Err(_) => request.body.to_vec(),
+///     }
+/// }
+/// # assert_eq!(by_amount(&FingerprintInput::new("POST", "/", b"{\"amount\": 7}")), 7_i64.to_be_bytes());
 /// ```
 ///
 /// ## authorize
@@ -144,11 +196,24 @@ use self::parse::Options;
 /// `Result<(), E>` with `E: Into<actix_web::Error>`. It runs before a replay as well, so that nobody
 /// gets an answer back after losing the right to it:
 ///
-/// ```ignore
+/// ```
+/// # use actix_web::{HttpResponse, error::ErrorForbidden, web};
+/// # use idem_runtime::{ScopeKey, idempotent, postgres::Tx};
+/// # #[derive(Clone, ScopeKey)] struct User { id: i64, #[scope(skip)] limit: i64 }
+/// # type Account = web::ReqData<User>;
+/// # #[derive(serde::Deserialize)] struct Form { amount: i64 }
+/// # async fn book(_: &Account, _: &Form, _: &Tx) -> HttpResponse { HttpResponse::Created().finish() }
 /// #[idempotent(scope = account, authorize = may_pay)]
-/// async fn pay(account: Account, form: web::Json<Form>, tx: &Tx) -> HttpResponse { .. }
+/// async fn pay(account: Account, form: web::Json<Form>, tx: &Tx) -> HttpResponse {
+///     book(&account, &form, tx).await
+/// }
 ///
-/// async fn may_pay(account: &Account, form: &web::Json<Form>) -> Result<(), Forbidden> { .. }
+/// async fn may_pay(account: &Account, form: &web::Json<Form>) -> actix_web::Result<()> {
+///     if form.amount > account.limit {
+///         return Err(ErrorForbidden("more than this account may pay"));
+///     }
+///     Ok(())
+/// }
 /// ```
 ///
 /// ## `commit_on` and `release_on`
@@ -179,17 +244,25 @@ use self::parse::Options;
 ///
 /// Everything that is wrong with the attribute and the function is reported at once, in source order,
 /// each fault at its own place.
+///
+/// [`FingerprintInput`]: ../idem_runtime/struct.FingerprintInput.html
+/// [`KeySource`]: ../idem_runtime/trait.KeySource.html
+/// [`ScopeKey`]: ../idem_runtime/trait.ScopeKey.html
 #[proc_macro_attribute]
 pub fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStream {
     guard(arguments.into(), &item.into()).into()
 }
 
-/// Implements `ScopeKey` for a type that says who owns a key.
+/// Implements [`ScopeKey`] for a type that says who owns a key.
 ///
 /// A struct is written as its fields, an enum as its variant's name and fields. Every field's type, and
 /// every type parameter, implements `ScopeKey`.
 ///
-/// ```ignore
+/// ```
+/// use idem_runtime::ScopeKey;
+/// # #[derive(ScopeKey)] struct Tenant(String);
+/// # struct Session;
+///
 /// #[derive(ScopeKey)]
 /// struct Account {
 ///     tenant: Tenant,
@@ -208,6 +281,8 @@ pub fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// `#[scope(skip)]` leaves a field out: two values that differ only there are the same owner.
 /// `#[scope(crate = path)]` on the type names `idem_runtime` where it is exported under another name.
 /// Types with one value only are refused, because every caller would share it; so are unions.
+///
+/// [`ScopeKey`]: ../idem_runtime/trait.ScopeKey.html
 #[proc_macro_derive(ScopeKey, attributes(scope))]
 pub fn derive_scope_key(item: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(item as syn::DeriveInput);
