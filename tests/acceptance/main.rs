@@ -1,3 +1,11 @@
 //! The promise, tested over real HTTP and a real PostgreSQL: a module for each part of the specification.
 
+mod faults;
+mod postgres_connections;
+mod postgres_flights;
+mod postgres_handlers;
+mod postgres_isolation;
+mod postgres_lost_commit;
+mod postgres_schema;
+mod processes;
 mod promise;
