@@ -8,7 +8,7 @@ mod tx;
 
 use std::{sync::Arc, time::Duration};
 
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Client, Pool};
 use scopeguard::ScopeGuard;
 use tokio::time::timeout;
 use tokio_postgres::Row;
@@ -48,6 +48,8 @@ struct Shared {
     statements: Statements,
     /// How long one flight may take.
     timeout: Duration,
+    /// How long getting a connection may take: a pool need not limit how long it takes to make one.
+    patience: Duration,
     /// The value of `client_connection_check_interval`.
     check_interval: String,
     /// Keeps the locks of two schemas in one database apart.
@@ -82,9 +84,9 @@ impl Postgres {
             timeout,
             check_interval,
         } = options;
-        if pool.timeouts().wait.is_none() {
+        let Some(wait) = pool.timeouts().wait else {
             return Err(SettingsError::NoWaitTimeout);
-        }
+        };
         if !schema::is_valid_name(&schema) {
             return Err(SettingsError::SchemaName(schema));
         }
@@ -94,6 +96,7 @@ impl Postgres {
         let shared = Shared {
             statements: Statements::new(&schema, statements),
             timeout,
+            patience: wait + timeout,
             check_interval: check_interval.as_millis().to_string(),
             lock_salt: schema::lock_salt(&schema),
             schema: schema.into(),
@@ -104,6 +107,14 @@ impl Postgres {
         })
     }
 
+    async fn connection(&self) -> Result<Client, StoreError> {
+        let limit = self.shared.patience;
+        match timeout(limit, self.pool.get()).await {
+            Ok(client) => client.map_err(pool_error),
+            Err(_) => Err(StoreError::TimedOut(limit)),
+        }
+    }
+
     /// Takes a connection and sends flight 1. Connections that turn out to be dead, or inside
     /// somebody's transaction, are closed and others taken: nothing of the request has run yet.
     async fn flight_1<T>(
@@ -112,7 +123,7 @@ impl Postgres {
     ) -> Result<(Tx, Row, T), StoreError> {
         let mut last = None;
         for _ in 0..CONNECTIONS {
-            let client = self.pool.get().await.map_err(pool_error)?;
+            let client = self.connection().await?;
             let mut tx = Tx::new(client, Arc::clone(&self.shared));
             match timeout(self.shared.timeout, flight(&tx)).await {
                 Ok(Ok((Some(row), rest))) if row.get("fresh") => {
@@ -166,7 +177,7 @@ impl Backend for Postgres {
     }
 
     async fn sweep(&self, limit: u32) -> Result<u64, StoreError> {
-        let connection = tx::guarded(self.pool.get().await.map_err(pool_error)?);
+        let connection = tx::guarded(self.connection().await?);
         let sweep = async {
             let sweep = self.shared.statements.sweep.ready(&connection).await?;
             sweep.execute(&connection, &[&i64::from(limit)]).await
