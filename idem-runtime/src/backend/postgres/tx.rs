@@ -152,7 +152,7 @@ impl Tx {
         &self,
         begin: &str,
         session: &Session,
-    ) -> Result<(Option<Row>, ()), Error> {
+    ) -> Result<(Option<Row>, Vec<Row>), Error> {
         let statements = &self.shared.statements;
         let (open, intact) = join(
             statements.open.ready(&self.connection),
@@ -167,7 +167,7 @@ impl Tx {
         )
         .await;
         begun?;
-        Ok((opened?.pop(), ()))
+        Ok((opened?.pop(), Vec::new()))
     }
 
     /// Reads what flight 1 brought.
