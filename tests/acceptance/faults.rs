@@ -138,7 +138,10 @@ async fn paused_process_loses_the_key_in_time_and_cannot_write_a_second_effect_w
     let sent = tokio::spawn(hurried(&first.client).try_send());
     database.until_idle_in_transaction(1).await;
     first.signal("STOP");
-    hurried(&second.client).send().await.assert_problem(409, "in-progress");
+    hurried(&second.client)
+        .send()
+        .await
+        .assert_problem(409, "in-progress");
 
     // The handler's 300 ms and two flights of 5 s.
     database.until_idle_in_transaction(0).await;
@@ -164,7 +167,9 @@ async fn hung_up(hang_up: impl AsyncFn(Connection)) {
     database.until_idle_in_transaction(1).await;
     hang_up(connection).await;
 
-    database.until("SELECT count(*) FROM idem.records", "1").await;
+    database
+        .until("SELECT count(*) FROM idem.records", "1")
+        .await;
     let again = service.post("k", &script).await;
     again.assert(StatusCode::CREATED, true);
     assert_eq!((service.executions.get(), database.effects()), (1, 1));
@@ -273,11 +278,16 @@ async fn stop_under_load_loses_no_request_whose_handler_has_begun() {
             answered
         });
     }
-    database.until("SELECT count(*) > 40 FROM effects", "t").await;
+    database
+        .until("SELECT count(*) > 40 FROM effects", "t")
+        .await;
     block_in_place(|| service.terminate());
     let answered: usize = clients.join_all().await.into_iter().sum();
     assert_eq!(database.begun(), answered);
-    assert_eq!((database.effects(), database.records()), (answered, answered));
+    assert_eq!(
+        (database.effects(), database.records()),
+        (answered, answered)
+    );
     database.assert_clean(0).await;
 }
 
@@ -289,7 +299,10 @@ async fn stop_answers_every_request_that_is_in_its_handler() {
     // Each worker opens connections.
     let mut warm = JoinSet::new();
     for number in 0..8 {
-        let request = service.client.request("/effects").key(&format!("w{number}"));
+        let request = service
+            .client
+            .request("/effects")
+            .key(&format!("w{number}"));
         warm.spawn(request.script(&Script::sleeping(100)).send());
     }
     warm.join_all().await;

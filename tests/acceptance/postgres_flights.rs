@@ -18,14 +18,21 @@ use idem_tests::{
 const LATENCY: Duration = Duration::from_millis(100);
 
 /// The same handler with a transaction of its own.
-async fn bare(account: Account, script: web::Json<Script>, pool: web::Data<Pool>) -> Result<HttpResponse, Failure> {
+async fn bare(
+    account: Account,
+    script: web::Json<Script>,
+    pool: web::Data<Pool>,
+) -> Result<HttpResponse, Failure> {
     let failure = |status| Failure { status, code: None };
     let down = StatusCode::SERVICE_UNAVAILABLE;
     let mut client = pool.get().await.map_err(|_| failure(down))?;
     let transaction = client.transaction().await?;
-    let insert = "INSERT INTO effects (scope, note) VALUES ($1, $2) RETURNING gen_random_uuid()::text";
+    let insert =
+        "INSERT INTO effects (scope, note) VALUES ($1, $2) RETURNING gen_random_uuid()::text";
     let insert = transaction.prepare_cached(insert).await?;
-    let row = transaction.query_one(&insert, &[&account.0, &script.note]).await?;
+    let row = transaction
+        .query_one(&insert, &[&account.0, &script.note])
+        .await?;
     for step in &script.steps {
         if let Step::Sql(sql) = step {
             transaction.batch_execute(sql).await?;
@@ -59,7 +66,8 @@ impl Counted {
                 _ => |builder| builder,
             },
             routes: |app| {
-                app.route("/bare", web::post().to(bare)).configure(handlers::routes);
+                app.route("/bare", web::post().to(bare))
+                    .configure(handlers::routes);
             },
             ..Setup::default()
         };
@@ -109,8 +117,14 @@ async fn costs_as_much_as_by_hand(mode: StatementMode) {
     for (name, script) in [("one", &one), ("three", &three)] {
         let by_hand = counted.flights("/bare", None, script).await;
         assert_eq!(by_hand, 3 + script.steps.len());
-        assert_eq!(counted.flights("/effects", Some(name), script).await, by_hand);
-        assert_eq!(counted.flights("/optional", Some(name), script).await, by_hand);
+        assert_eq!(
+            counted.flights("/effects", Some(name), script).await,
+            by_hand
+        );
+        assert_eq!(
+            counted.flights("/optional", Some(name), script).await,
+            by_hand
+        );
         assert_eq!(counted.flights("/optional", None, script).await, by_hand);
     }
 
@@ -118,11 +132,17 @@ async fn costs_as_much_as_by_hand(mode: StatementMode) {
     let refused = Script::answering(402);
     let by_hand = counted.flights("/bare", None, &refused).await;
     assert_eq!(by_hand, 3);
-    assert_eq!(counted.flights("/effects", Some("refused"), &refused).await, by_hand + 1);
+    assert_eq!(
+        counted.flights("/effects", Some("refused"), &refused).await,
+        by_hand + 1
+    );
 
     // Nothing is stored: as by hand.
     let failed = Script::answering(500);
-    assert_eq!(counted.flights("/effects", Some("failed"), &failed).await, by_hand);
+    assert_eq!(
+        counted.flights("/effects", Some("failed"), &failed).await,
+        by_hand
+    );
 }
 
 #[tokio::test]
@@ -139,7 +159,10 @@ async fn repeat_is_answered_after_one(mode: StatementMode) {
     let counted = Counted::start(mode).await;
     let latency = Duration::from_millis(1_000);
     counted.relay.set_latency(latency);
-    for (path, script) in [("/effects", Script::default()), ("/effects", Script::default().note("other"))] {
+    for (path, script) in [
+        ("/effects", Script::default()),
+        ("/effects", Script::default().note("other")),
+    ] {
         counted.relay.reset_counters();
         let start = Instant::now();
         let reply = counted.send(path, Some("warm"), &script).await;
@@ -147,7 +170,10 @@ async fn repeat_is_answered_after_one(mode: StatementMode) {
         let known = reply.is_replay() || reply.problem() == "key-reused";
         assert!(known, "{reply:?}");
         // A second flight would take another second.
-        assert!(answered >= latency && answered < 2 * latency, "{answered:?}");
+        assert!(
+            answered >= latency && answered < 2 * latency,
+            "{answered:?}"
+        );
         counted.settle().await;
         // Behind the answer comes the ROLLBACK.
         assert_eq!(counted.relay.flights(), 2);

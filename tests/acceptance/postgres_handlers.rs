@@ -68,7 +68,10 @@ async fn refusal_after_a_swallowed_sql_error_is_stored() {
     let first = service.post("k", &script).await;
     first.assert(StatusCode::PAYMENT_REQUIRED, false);
     let again = service.post("k", &script).await;
-    assert_eq!(again.assert(StatusCode::PAYMENT_REQUIRED, true).body, first.body);
+    assert_eq!(
+        again.assert(StatusCode::PAYMENT_REQUIRED, true).body,
+        first.body
+    );
     assert_eq!((database.effects(), database.records()), (0, 1));
     assert_unharmed(&service, &database).await;
 }
@@ -78,8 +81,14 @@ async fn sql_error_below_a_savepoint_does_no_harm() {
     let database = EFFECTS.database();
     let service = service(&database).await;
     let script = Script::of([Step::Savepoint("INSERT INTO missing VALUES (1)".to_owned())]);
-    service.post("k", &script).await.assert(StatusCode::CREATED, false);
-    service.post("k", &script).await.assert(StatusCode::CREATED, true);
+    service
+        .post("k", &script)
+        .await
+        .assert(StatusCode::CREATED, false);
+    service
+        .post("k", &script)
+        .await
+        .assert(StatusCode::CREATED, true);
     assert_eq!((database.effects(), database.records()), (1, 1));
     assert_unharmed(&service, &database).await;
 }
@@ -88,7 +97,10 @@ async fn sql_error_below_a_savepoint_does_no_harm() {
 async fn handler_that_rolls_back_by_itself_is_a_500_and_records_nothing() {
     let database = EFFECTS.database();
     let service = service(&database).await;
-    for (number, ending) in ["ROLLBACK", "ROLLBACK; BEGIN", "ROLLBACK AND CHAIN", "ABORT"].iter().enumerate() {
+    for (number, ending) in ["ROLLBACK", "ROLLBACK; BEGIN", "ROLLBACK AND CHAIN", "ABORT"]
+        .iter()
+        .enumerate()
+    {
         let script = Script::of([sql(ending)]);
         assert_undone(&service, &database, &format!("k{number}"), &script).await;
     }
@@ -100,12 +112,21 @@ async fn handler_that_rolls_back_by_itself_is_a_500_and_records_nothing() {
 async fn handler_that_commits_by_itself_is_a_500_and_records_nothing() {
     let database = EFFECTS.database();
     let service = service(&database).await;
-    let endings = ["COMMIT", "COMMIT; BEGIN", "COMMIT AND CHAIN", "COMMIT; BEGIN; INSERT INTO parents VALUES (1)"];
+    let endings = [
+        "COMMIT",
+        "COMMIT; BEGIN",
+        "COMMIT AND CHAIN",
+        "COMMIT; BEGIN; INSERT INTO parents VALUES (1)",
+    ];
     for (number, ending) in endings.iter().enumerate() {
         let script = Script::of([sql(ending)]);
         let reply = service.post(&format!("k{number}"), &script).await;
         reply.assert_problem(500, "internal");
-        assert_eq!((database.effects(), database.records()), (number + 1, 0), "{ending}");
+        assert_eq!(
+            (database.effects(), database.records()),
+            (number + 1, 0),
+            "{ending}"
+        );
     }
     assert_eq!(database.count("parents"), 0);
     assert_unharmed(&service, &database).await;
@@ -160,7 +181,11 @@ async fn role_set_by_the_handler_that_may_not_write_the_record_is_a_500_and_undo
     let database = EFFECTS.database();
     let service = service(&database).await;
     let role = format!("weak_{}", database.name());
-    database.run_sql(&format!("CREATE ROLE {role}; GRANT ALL ON effects TO {role}")).unwrap();
+    database
+        .run_sql(&format!(
+            "CREATE ROLE {role}; GRANT ALL ON effects TO {role}"
+        ))
+        .unwrap();
     let script = Script::of([sql(&format!("SET LOCAL ROLE {role}"))]);
     assert_undone(&service, &database, "k", &script).await;
     assert_unharmed(&service, &database).await;
@@ -168,8 +193,14 @@ async fn role_set_by_the_handler_that_may_not_write_the_record_is_a_500_and_undo
     database
         .run_sql(&format!("GRANT USAGE ON SCHEMA idem TO {role}; GRANT SELECT, INSERT, DELETE ON idem.records TO {role}"))
         .unwrap();
-    service.post("k", &script).await.assert(StatusCode::CREATED, false);
-    service.post("k", &script).await.assert(StatusCode::CREATED, true);
+    service
+        .post("k", &script)
+        .await
+        .assert(StatusCode::CREATED, false);
+    service
+        .post("k", &script)
+        .await
+        .assert(StatusCode::CREATED, true);
 }
 
 #[tokio::test]
@@ -182,9 +213,18 @@ async fn search_path_set_by_the_handler_does_not_reach_the_record() {
     let service = service(&database).await;
     for (number, path) in ["", "decoy", "decoy, pg_catalog"].iter().enumerate() {
         let key = format!("k{number}");
-        let script = Script::of([sql(&format!("SET LOCAL search_path = {}", if path.is_empty() { "''" } else { path }))]);
-        service.post(&key, &script).await.assert(StatusCode::CREATED, false);
-        service.post(&key, &script).await.assert(StatusCode::CREATED, true);
+        let script = Script::of([sql(&format!(
+            "SET LOCAL search_path = {}",
+            if path.is_empty() { "''" } else { path }
+        ))]);
+        service
+            .post(&key, &script)
+            .await
+            .assert(StatusCode::CREATED, false);
+        service
+            .post(&key, &script)
+            .await
+            .assert(StatusCode::CREATED, true);
     }
     assert_eq!((database.effects(), database.records()), (3, 3));
     assert_unharmed(&service, &database).await;
@@ -214,15 +254,23 @@ async fn row_stream_left_behind_neither_hangs_the_request_nor_harms_the_next() {
 #[tokio::test]
 async fn transient_failure_frees_the_key_and_the_repeat_runs() {
     let database = EFFECTS.database();
-    database.run_sql("INSERT INTO money VALUES ('a', 0)").unwrap();
+    database
+        .run_sql("INSERT INTO money VALUES ('a', 0)")
+        .unwrap();
     let service = service(&database).await;
     let script = Script::of([Step::Need("a".to_owned(), 503)]);
     let first = service.post("k", &script).await;
     first.assert(StatusCode::SERVICE_UNAVAILABLE, false);
     assert_eq!((database.effects(), database.records()), (0, 0));
     database.run_sql("UPDATE money SET amount = 1").unwrap();
-    service.post("k", &script).await.assert(StatusCode::CREATED, false);
-    service.post("k", &script).await.assert(StatusCode::CREATED, true);
+    service
+        .post("k", &script)
+        .await
+        .assert(StatusCode::CREATED, false);
+    service
+        .post("k", &script)
+        .await
+        .assert(StatusCode::CREATED, true);
     assert_eq!((service.executions.get(), database.effects()), (2, 1));
     assert_unharmed(&service, &database).await;
 }
@@ -233,7 +281,10 @@ async fn handler_that_runs_out_of_time_in_rust_or_in_sql_is_undone_and_its_conne
     let service = service(&database).await;
     let steps = [Step::Sleep(60_000), sql("SELECT pg_sleep(60)")];
     for (number, step) in steps.into_iter().enumerate() {
-        let request = service.client.request("/hurried").key(&format!("k{number}"));
+        let request = service
+            .client
+            .request("/hurried")
+            .key(&format!("k{number}"));
         let reply = request.script(&Script::of([step])).send().await;
         reply.assert_problem(503, "handler-timeout");
         assert!(reply.headers.contains_key("retry-after"));

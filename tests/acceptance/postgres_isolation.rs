@@ -30,7 +30,13 @@ async fn retrying(database: &Database) -> Service {
 }
 
 async fn send(service: &Service, path: &str, key: &str, script: &Script) -> Reply {
-    service.client.request(path).key(key).script(script).send().await
+    service
+        .client
+        .request(path)
+        .key(key)
+        .script(script)
+        .send()
+        .await
 }
 
 /// Fails as a serialisation failure, this many times.
@@ -64,7 +70,8 @@ async fn endpoint_runs_at_the_level_that_it_names_whatever_the_database_says() {
         ("/serializable", "serializable"),
     ] {
         // Fails where the level is another.
-        let check = format!("SELECT 1 / (current_setting('transaction_isolation') = '{level}')::int");
+        let check =
+            format!("SELECT 1 / (current_setting('transaction_isolation') = '{level}')::int");
         let reply = send(&service, path, "k", &Script::of([sql(&check)])).await;
         reply.assert(StatusCode::CREATED, false);
     }
@@ -85,8 +92,17 @@ async fn equal_requests_at_once_have_one_effect_at_every_level() {
             }
             let replies = sent.join_all().await;
             let successes: Vec<_> = replies.iter().filter(|reply| reply.status == 201).collect();
-            assert!(replies.iter().all(|reply| matches!(reply.status, 201 | 409)), "{replies:?}");
-            assert!(successes.iter().all(|reply| reply.body == successes[0].body));
+            assert!(
+                replies
+                    .iter()
+                    .all(|reply| matches!(reply.status, 201 | 409)),
+                "{replies:?}"
+            );
+            assert!(
+                successes
+                    .iter()
+                    .all(|reply| reply.body == successes[0].body)
+            );
             let executed = successes.iter().filter(|reply| !reply.is_replay());
             assert_eq!(executed.count(), 1, "{replies:?}");
         }
@@ -101,7 +117,10 @@ async fn record_that_the_claim_could_not_see_is_the_answer_and_the_handler_ran_i
     let database = EFFECTS.database();
     let service = service(&database).await;
     let script = Script::sleeping(1_000);
-    for (number, path) in ["/effects", "/repeatable", "/serializable"].iter().enumerate() {
+    for (number, path) in ["/effects", "/repeatable", "/serializable"]
+        .iter()
+        .enumerate()
+    {
         let stored = send(&service, path, "stored", &script).await;
         let request = service.client.request(path).key("k");
         let running = tokio::spawn(request.script(&script).send());
@@ -113,7 +132,10 @@ async fn record_that_the_claim_could_not_see_is_the_answer_and_the_handler_ran_i
         database.run_sql(&copied).unwrap();
         let reply = running.await.unwrap();
         assert_eq!(reply.assert(StatusCode::CREATED, true).body, stored.body);
-        assert_eq!((database.effects(), database.records()), (number + 1, 2 * (number + 1)));
+        assert_eq!(
+            (database.effects(), database.records()),
+            (number + 1, 2 * (number + 1))
+        );
     }
     assert_eq!(service.executions.get(), 6);
     database.assert_clean(4).await;
@@ -142,15 +164,21 @@ async fn other_request_that_the_claim_could_not_see_is_a_mismatch_and_not_a_seco
 #[tokio::test]
 async fn serialisation_failure_at_commit_runs_the_handler_again_without_being_asked() {
     let database = EFFECTS.database();
-    database.run_sql("INSERT INTO money VALUES ('a', 1), ('b', 1)").unwrap();
+    database
+        .run_sql("INSERT INTO money VALUES ('a', 1), ('b', 1)")
+        .unwrap();
     let service = service(&database).await;
     let door = service.pool.get().await.unwrap();
-    door.batch_execute("SELECT pg_advisory_lock(1)").await.unwrap();
+    door.batch_execute("SELECT pg_advisory_lock(1)")
+        .await
+        .unwrap();
     // Each reads what the other writes, and neither can commit before both have done so.
     let skewed = |mine: &str, other: &str| {
         Script::of([
             sql(&format!("SELECT amount FROM money WHERE id = '{other}'")),
-            sql(&format!("UPDATE money SET amount = amount - 1 WHERE id = '{mine}'")),
+            sql(&format!(
+                "UPDATE money SET amount = amount - 1 WHERE id = '{mine}'"
+            )),
             sql("SELECT pg_advisory_xact_lock_shared(1)"),
         ])
     };
@@ -161,11 +189,16 @@ async fn serialisation_failure_at_commit_runs_the_handler_again_without_being_as
     }
     let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
     database.until(waiting, "2").await;
-    door.batch_execute("SELECT pg_advisory_unlock(1)").await.unwrap();
+    door.batch_execute("SELECT pg_advisory_unlock(1)")
+        .await
+        .unwrap();
     for reply in sent.join_all().await {
         reply.assert(StatusCode::CREATED, false);
     }
-    assert_eq!(database.run_sql("SELECT sum(amount) FROM money").unwrap(), "0");
+    assert_eq!(
+        database.run_sql("SELECT sum(amount) FROM money").unwrap(),
+        "0"
+    );
     assert_eq!((database.effects(), database.records()), (2, 2));
     assert_eq!(service.executions.get(), 3);
     database.assert_clean(4).await;
@@ -182,7 +215,10 @@ async fn retryable_error_runs_the_handler_again_and_has_one_effect() {
         reply.assert(StatusCode::CREATED, false);
         let again = service.post(&key, &failing(times)).await;
         assert_eq!(again.assert(StatusCode::CREATED, true).body, reply.body);
-        assert_eq!((database.effects(), database.records()), (number + 1, number + 1));
+        assert_eq!(
+            (database.effects(), database.records()),
+            (number + 1, number + 1)
+        );
     }
     assert_eq!(service.executions.get(), 2 + 3);
     database.assert_clean(4).await;

@@ -29,7 +29,10 @@ impl Relayed {
         Self::with(|_| {}, relayed_limits).await
     }
 
-    async fn with(prepare: impl FnOnce(&Database), configure: fn(Builder<Pool>) -> Builder<Pool>) -> Self {
+    async fn with(
+        prepare: impl FnOnce(&Database),
+        configure: fn(Builder<Pool>) -> Builder<Pool>,
+    ) -> Self {
         let database = EFFECTS.database();
         prepare(&database);
         let relay = Relay::start(database.port(), Duration::ZERO);
@@ -56,7 +59,10 @@ impl Relayed {
         let again = self.post(script).await;
         again.assert(StatusCode::from_u16(reply.status).unwrap(), true);
         assert_eq!(again.body, reply.body);
-        assert_eq!((self.database.effects(), self.database.records()), (effects, 1));
+        assert_eq!(
+            (self.database.effects(), self.database.records()),
+            (effects, 1)
+        );
         self.database.assert_clean(2).await;
     }
 }
@@ -114,7 +120,10 @@ async fn lost_commit_of_a_request_without_key_is_a_503() {
     let request = relayed.service.client.request("/optional");
     let reply = request.script(&Script::default()).send().await;
     assert_eq!(reply.status, 503);
-    assert_eq!((relayed.service.executions.get(), relayed.database.effects()), (1, 1));
+    assert_eq!(
+        (relayed.service.executions.get(), relayed.database.effects()),
+        (1, 1)
+    );
     relayed.database.assert_clean(2).await;
 }
 
@@ -135,9 +144,18 @@ async fn process_killed_after_its_commit_has_done_the_work_and_the_repeat_is_a_r
     assert!(sent.await.unwrap().is_err());
 
     let second = ServiceProcess::start(program, &database.url());
-    let again = second.client.request("/effects").key("k").script(&script).send().await;
+    let again = second
+        .client
+        .request("/effects")
+        .key("k")
+        .script(&script)
+        .send()
+        .await;
     again.assert(StatusCode::CREATED, true);
-    assert_eq!((database.effects(), database.records(), database.begun()), (1, 1, 1));
+    assert_eq!(
+        (database.effects(), database.records(), database.begun()),
+        (1, 1, 1)
+    );
 }
 
 /// Longer than any bound of the service that is under test here, and shorter than those it must not fall back to.
@@ -159,7 +177,10 @@ async fn claim_that_is_swallowed_is_a_503_in_time_and_a_later_repeat_runs() {
     relayed.relay.black_hole(false);
     let reply = relayed.post(&Script::default()).await;
     reply.assert(StatusCode::CREATED, false);
-    assert_eq!((relayed.database.effects(), relayed.database.records()), (2, 2));
+    assert_eq!(
+        (relayed.database.effects(), relayed.database.records()),
+        (2, 2)
+    );
     assert_eq!(relayed.service.executions.get(), 2);
     relayed.database.assert_clean(2).await;
 }
@@ -184,7 +205,9 @@ async fn commit_that_is_swallowed_is_a_503_in_time_and_a_later_repeat_runs() {
 }
 
 /// Loses the answer to a COMMIT that takes a second, and returns the answer of the repeats.
-async fn repeat_after_a_swallowed_answer(configure: fn(Builder<Pool>) -> Builder<Pool>) -> (Relayed, Reply) {
+async fn repeat_after_a_swallowed_answer(
+    configure: fn(Builder<Pool>) -> Builder<Pool>,
+) -> (Relayed, Reply) {
     let prepare = |database: &Database| {
         let slow = "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS \
                     'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'; \
@@ -203,7 +226,10 @@ async fn repeat_after_a_swallowed_answer(configure: fn(Builder<Pool>) -> Builder
     reply.assert_problem(503, "store-unavailable");
     assert!(start.elapsed() < BOUND, "{:?}", start.elapsed());
     relayed.relay.black_hole(false);
-    relayed.database.run_sql("DROP FUNCTION dawdle() CASCADE").unwrap();
+    relayed
+        .database
+        .run_sql("DROP FUNCTION dawdle() CASCADE")
+        .unwrap();
     let reply = relayed.post(&script).await;
     relayed.assert_settled(&script, &reply, 1).await;
     (relayed, reply)
@@ -211,7 +237,8 @@ async fn repeat_after_a_swallowed_answer(configure: fn(Builder<Pool>) -> Builder
 
 #[tokio::test]
 async fn commit_whose_answer_is_swallowed_is_a_503_in_time_and_a_later_repeat_is_a_replay() {
-    let unchecked = |builder: Builder<Pool>| relayed_limits(builder).connection_check_interval(Duration::ZERO);
+    let unchecked =
+        |builder: Builder<Pool>| relayed_limits(builder).connection_check_interval(Duration::ZERO);
     let (relayed, reply) = repeat_after_a_swallowed_answer(unchecked).await;
     reply.assert(StatusCode::CREATED, true);
     assert_eq!(relayed.service.executions.get(), 1);
@@ -265,6 +292,9 @@ async fn connection_lost_inside_the_handler_is_undone_and_a_repeat_runs() {
     relayed.relay.refuse(true);
     assert_eq!(sent.await.unwrap().status, 500);
     relayed.relay.refuse(false);
-    assert_eq!((relayed.database.effects(), relayed.database.records()), (1, 1));
+    assert_eq!(
+        (relayed.database.effects(), relayed.database.records()),
+        (1, 1)
+    );
     relayed.database.assert_clean(2).await;
 }

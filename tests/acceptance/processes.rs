@@ -20,7 +20,13 @@ fn two_processes(database: &Database) -> [ServiceProcess; 2] {
 }
 
 /// Sends the same request many times at once, to the servers in turn.
-async fn at_once(servers: &[&Client], path: &str, key: &str, script: &Script, times: usize) -> Vec<Reply> {
+async fn at_once(
+    servers: &[&Client],
+    path: &str,
+    key: &str,
+    script: &Script,
+    times: usize,
+) -> Vec<Reply> {
     let mut sent = JoinSet::new();
     for client in servers.iter().cycle().take(times) {
         sent.spawn(client.request(path).key(key).script(script).send());
@@ -37,7 +43,12 @@ fn one_answer(replies: &[Reply]) -> bytes::Bytes {
     bodies.into_iter().next().unwrap()
 }
 
-async fn assert_replayed_everywhere(servers: &[&Client], path: &str, body: &bytes::Bytes, script: &Script) {
+async fn assert_replayed_everywhere(
+    servers: &[&Client],
+    path: &str,
+    body: &bytes::Bytes,
+    script: &Script,
+) {
     for client in servers {
         for _ in 0..3 {
             let again = client.request(path).key("k").script(script).send().await;
@@ -84,7 +95,9 @@ async fn refusal_is_one_answer_too_however_many_ask_for_it_at_once() {
     let database = EFFECTS.database();
     let processes = two_processes(&database);
     let servers = [&processes[0].client, &processes[1].client];
-    database.run_sql("INSERT INTO money VALUES ('a', 0)").unwrap();
+    database
+        .run_sql("INSERT INTO money VALUES ('a', 0)")
+        .unwrap();
     let script = Script {
         headers: vec![("x-note".to_owned(), "n".to_owned())],
         status: 402,
@@ -94,14 +107,18 @@ async fn refusal_is_one_answer_too_however_many_ask_for_it_at_once() {
     let bodies: HashSet<_> = replies.iter().map(|reply| &reply.body).collect();
     assert_eq!(bodies.len(), 1);
     for reply in &replies {
-        assert_eq!((reply.status, &reply.headers["x-note"]), (402, &"n".parse().unwrap()));
+        assert_eq!(
+            (reply.status, &reply.headers["x-note"]),
+            (402, &"n".parse().unwrap())
+        );
     }
     assert_eq!((database.effects(), database.records()), (0, 1));
     database.assert_clean(8).await;
 }
 
 #[tokio::test]
-async fn second_request_is_refused_while_the_first_runs_on_another_server_and_replayed_afterwards() {
+async fn second_request_is_refused_while_the_first_runs_on_another_server_and_replayed_afterwards()
+{
     let database = EFFECTS.database();
     let (one, two) = (
         Service::start(&database.url()).await,
@@ -138,7 +155,12 @@ async fn two_at_once_are_executed_once_and_the_loser_is_never_told_that_the_serv
     for number in 0..60 {
         let key = format!("k{number}");
         let replies = at_once(&[&one.client, &two.client], "/effects", &key, &script, 2).await;
-        assert!(replies.iter().all(|reply| matches!(reply.status, 201 | 409)), "{replies:?}");
+        assert!(
+            replies
+                .iter()
+                .all(|reply| matches!(reply.status, 201 | 409)),
+            "{replies:?}"
+        );
         one_answer(&replies);
     }
     assert_eq!((database.effects(), database.records()), (60, 60));

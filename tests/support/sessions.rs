@@ -68,7 +68,8 @@ impl Database {
     /// # Panics
     /// When something is left over.
     pub async fn assert_clean(&self, connections: usize) {
-        let open = format!("SELECT count(*) {OTHERS} AND (state <> 'idle' OR xact_start IS NOT NULL)");
+        let open =
+            format!("SELECT count(*) {OTHERS} AND (state <> 'idle' OR xact_start IS NOT NULL)");
         self.until(&open, "0").await;
         let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
                      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
