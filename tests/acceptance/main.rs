@@ -9,3 +9,4 @@ mod postgres_lost_commit;
 mod postgres_schema;
 mod processes;
 mod promise;
+mod protocol;

@@ -8,7 +8,9 @@ mod tx;
 
 use std::{sync::Arc, time::Duration};
 
-use deadpool_postgres::{Client, Pool};
+use deadpool_postgres::Client;
+/// The pool that this backend works with.
+pub(crate) use deadpool_postgres::Pool as Deadpool;
 use tokio::time::timeout;
 use tokio_postgres::Row;
 
@@ -22,7 +24,7 @@ pub use self::{
     statement::StatementMode,
     tx::{Savepoint, Tx},
 };
-use super::{Backend, Call, Claimed, KeepError, Open, Session};
+use super::{Backend, Call, Claimed, KeepError, Open, Pool, Session};
 use crate::{
     error::{SettingsError, StoreError},
     model::Isolation,
@@ -40,7 +42,7 @@ const MIGRATION: Duration = Duration::from_secs(60);
 /// Keeps records in PostgreSQL, beside the tables that the handlers write.
 #[derive(Clone, Debug)]
 pub struct Postgres {
-    pool: Pool,
+    pool: Deadpool,
     shared: Arc<Shared>,
 }
 
@@ -79,7 +81,7 @@ impl Default for Options {
 }
 
 impl Postgres {
-    pub(crate) fn new(pool: Pool, options: Options) -> Result<Self, SettingsError> {
+    pub(crate) fn new(pool: Deadpool, options: Options) -> Result<Self, SettingsError> {
         let Options {
             schema,
             statements,
@@ -167,6 +169,15 @@ impl Postgres {
             settings: Vec::new(),
         };
         self.begin(&session).await
+    }
+}
+
+impl Pool for Deadpool {
+    type Backend = Postgres;
+    type Options = Options;
+
+    fn open(self, options: Options) -> Result<Postgres, SettingsError> {
+        Postgres::new(self, options)
     }
 }
 
