@@ -1,5 +1,13 @@
 //! The promise, tested over real HTTP and a real PostgreSQL: a module for each part of the specification.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "what the tests share fails as the tests themselves do"
+)]
+
 mod faults;
 mod postgres_connections;
 mod postgres_flights;

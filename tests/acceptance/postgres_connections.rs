@@ -311,18 +311,18 @@ async fn database_that_restarts_under_a_running_handler_costs_it_a_second_run_an
     let (cluster, url) = own_cluster();
     let service = Service::with(&url, pool_of(2)).await;
     service.idempotency.migrate().await.unwrap();
-    let restarts: [(&str, fn(&Cluster)); 2] = [
-        ("stop", |cluster| cluster.stop_server().unwrap()),
-        ("crash", |cluster| cluster.crash_server().unwrap()),
-    ];
-    for (number, (key, go_down)) in restarts.into_iter().enumerate() {
+    for (number, key) in ["stop", "crash"].into_iter().enumerate() {
         let script = Script::sleeping(1_500);
         let request = service.client.request("/effects").key(key).script(&script);
         let running = tokio::spawn(request.send());
         while service.executions.get() < 2 * number + 1 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        go_down(&cluster);
+        let down = match key {
+            "stop" => cluster.stop_server(),
+            _ => cluster.crash_server(),
+        };
+        down.unwrap();
         cluster.start_server().unwrap();
         let reply = running.await.unwrap();
         reply.assert(StatusCode::CREATED, false);

@@ -157,7 +157,7 @@ async fn unnamed_statements_cost_no_flight_more() {
 
 async fn repeat_is_answered_after_one(mode: StatementMode) {
     let counted = Counted::start(mode).await;
-    let latency = Duration::from_millis(1_000);
+    let latency = Duration::from_secs(1);
     counted.relay.set_latency(latency);
     for (path, script) in [
         ("/effects", Script::default()),
