@@ -115,8 +115,8 @@ impl<B: Backend> Idempotency<B> {
     /// Waits for the executions that run now, also for those whose client has hung up: actix does
     /// not wait for them when it stops, and a stop would undo them.
     ///
-    /// Each ends within its handler's `timeout` and the time of two flights. Drain first, then
-    /// stop:
+    /// Each ends within its handler's `timeout` and the time of two flights, or some seconds later
+    /// where a COMMIT is in doubt. Drain first, then stop:
     ///
     /// ```no_run
     /// # use actix_web::{App, HttpServer, web};

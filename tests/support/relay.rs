@@ -10,7 +10,7 @@ mod frames;
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener as StdListener};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Relay {
             .port();
         let shared = Arc::new(Shared {
             server_port,
-            latency,
+            latency: AtomicU64::new(milliseconds(latency)),
             flights: AtomicUsize::new(0),
             cuts: AtomicUsize::new(0),
             armed: Mutex::new(None),
@@ -93,6 +93,12 @@ impl Relay {
             "postgres://postgres@127.0.0.1:{}/{database}?sslmode=disable",
             self.port
         )
+    }
+
+    /// Holds every answer back for another time from now on.
+    pub fn set_latency(&self, latency: Duration) {
+        let latency = milliseconds(latency);
+        self.shared.latency.store(latency, Ordering::SeqCst);
     }
 
     /// Returns how many flights there were since the start or the last reset.
@@ -157,7 +163,8 @@ impl Drop for Relay {
 #[derive(Debug)]
 struct Shared {
     server_port: u16,
-    latency: Duration,
+    /// In milliseconds.
+    latency: AtomicU64,
     flights: AtomicUsize,
     cuts: AtomicUsize,
     armed: Mutex<Option<Cut>>,
@@ -178,6 +185,10 @@ enum Traffic {
 }
 
 impl Shared {
+    fn latency(&self) -> Duration {
+        Duration::from_millis(self.latency.load(Ordering::SeqCst))
+    }
+
     fn traffic(&self) -> Traffic {
         *self.traffic.borrow()
     }
@@ -197,6 +208,10 @@ impl Shared {
             .fetch_add(usize::from(cut.is_some()), Ordering::SeqCst);
         cut
     }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 async fn accept(listener: StdListener, shared: Arc<Shared>) -> io::Result<()> {

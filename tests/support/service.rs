@@ -44,16 +44,16 @@ pub static EFFECTS: Template = Template::new(|database| {
         let pool = postgres::pool(&database.url()).open().unwrap();
         let idempotency = Idempotency::new(pool).unwrap();
         idempotency.migrate().await.unwrap();
-        database
-            .run_sql(
-                "CREATE TABLE effects (id bigserial, scope text, note text);
-                 CREATE TABLE money (id text PRIMARY KEY, amount bigint NOT NULL);
-                 CREATE TABLE parents (id int PRIMARY KEY);
-                 CREATE TABLE children (id int REFERENCES parents DEFERRABLE INITIALLY DEFERRED);",
-            )
-            .unwrap();
+        database.run_sql(TABLES).unwrap();
     })
 });
+
+/// The tables that the scripts write.
+pub const TABLES: &str = "
+    CREATE TABLE effects (id bigserial, scope text, note text);
+    CREATE TABLE money (id text PRIMARY KEY, amount bigint NOT NULL);
+    CREATE TABLE parents (id int PRIMARY KEY);
+    CREATE TABLE children (id int REFERENCES parents DEFERRABLE INITIALLY DEFERRED);";
 
 /// How a service is to be set up; the default suits most tests.
 pub struct Setup {
@@ -238,9 +238,14 @@ impl ServiceProcess {
 
     /// Asks it to stop (SIGTERM) and waits until it has.
     pub fn terminate(&mut self) {
-        let pid = self.child.id().to_string();
-        Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-        self.child.wait().unwrap();
+        self.signal("TERM");
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// Sends it a signal, such as `STOP` and `CONT`.
+    pub fn signal(&self, name: &str) {
+        let (signal, pid) = (format!("-{name}"), self.child.id().to_string());
+        Command::new("kill").args([signal, pid]).status().unwrap();
     }
 
     /// Its process id.

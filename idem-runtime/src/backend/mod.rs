@@ -131,6 +131,18 @@ pub enum KeepError {
     Refused(StoreError),
 }
 
+impl KeepError {
+    /// Says it of a transaction of the framework's own, which no handler can have ended.
+    pub(crate) fn into_store_error(self) -> StoreError {
+        match self {
+            Self::InDoubt(error) | Self::Refused(error) => error,
+            Self::Swallowed | Self::Ended => {
+                StoreError::Refused("the transaction had ended before its COMMIT".to_owned())
+            }
+        }
+    }
+}
+
 /// Lends a handler the open transaction, as the type of its reference parameter.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction that the runtime can supply",

@@ -90,7 +90,7 @@ impl Conversation<'_> {
         loop {
             server.readable().await?;
             // What arrives meanwhile goes out with it: a burst of answers is late by the latency once.
-            sleep(self.shared.latency).await;
+            sleep(self.shared.latency()).await;
             let known = frames.buffer().len();
             if server.read_buf(frames.buffer()).await? == 0 {
                 return Ok(());

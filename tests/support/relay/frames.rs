@@ -7,6 +7,9 @@ use bytes::{Buf, Bytes, BytesMut};
 /// No message of a test is longer; whatever claims to be is not PostgreSQL's protocol.
 const LONGEST: usize = 64 << 20;
 
+/// How much is read at once.
+const ROOM: usize = 256 << 10;
+
 /// Collects bytes of one direction and gives back whole messages.
 #[derive(Debug)]
 pub(crate) struct Frames {
@@ -32,8 +35,10 @@ impl Frames {
         }
     }
 
-    /// Returns where the next bytes that arrive belong.
+    /// Returns where the next bytes that arrive belong, with room for all that can arrive at once.
     pub(crate) fn buffer(&mut self) -> &mut BytesMut {
+        // Left to itself it grows by 64 bytes, so that a burst would be read, and held back, in many pieces.
+        self.buffer.reserve(ROOM);
         &mut self.buffer
     }
 

@@ -98,6 +98,11 @@ pub async fn play(
             Step::Sleep(milliseconds) => {
                 tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
             }
+            Step::SleepIf(query, milliseconds) => {
+                if tx.query_one(query, &[]).await?.get(0) {
+                    tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
+                }
+            }
             Step::Sql(sql) => tx.batch_execute(sql).await?,
             Step::Try(sql) => drop(tx.batch_execute(sql).await),
             Step::Savepoint(sql) => {

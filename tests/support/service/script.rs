@@ -26,6 +26,8 @@ pub struct Script {
 pub enum Step {
     /// Sleeps in Rust, for milliseconds.
     Sleep(u64),
+    /// Sleeps in Rust, for milliseconds, if a query says so.
+    SleepIf(String, u64),
     /// Runs SQL, which must succeed.
     Sql(String),
     /// Runs SQL and goes on when it fails.

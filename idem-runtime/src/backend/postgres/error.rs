@@ -49,9 +49,11 @@ fn rollback(error: &Error) -> Option<&DbError> {
 pub(super) fn is_stale(error: &Error) -> bool {
     match error.code() {
         None => true,
-        // Left in a failed transaction, or behind a pooler that has changed the server's end.
+        // Left in a transaction, failed or of another kind than ours, or behind a pooler that has
+        // changed the server's end.
         Some(code) => {
             *code == SqlState::IN_FAILED_SQL_TRANSACTION
+                || *code == SqlState::ACTIVE_SQL_TRANSACTION
                 || *code == SqlState::INVALID_SQL_STATEMENT_NAME
                 || *code == SqlState::ADMIN_SHUTDOWN
                 || *code == SqlState::CRASH_SHUTDOWN

@@ -8,9 +8,9 @@ mod tx;
 
 use std::{sync::Arc, time::Duration};
 
+use deadpool_postgres::Client;
 /// The pool that this backend works with.
 pub(crate) use deadpool_postgres::Pool as Deadpool;
-use scopeguard::ScopeGuard;
 use tokio::time::timeout;
 use tokio_postgres::Row;
 
@@ -24,7 +24,7 @@ pub use self::{
     statement::StatementMode,
     tx::{Savepoint, Tx},
 };
-use super::{Backend, Call, Claimed, Pool, Session};
+use super::{Backend, Call, Claimed, KeepError, Open, Pool, Session};
 use crate::{
     error::{SettingsError, StoreError},
     model::Isolation,
@@ -35,6 +35,9 @@ const CONNECTIONS: u32 = 3;
 
 /// How long deleting one batch of expired records may take.
 const SWEEP: Duration = Duration::from_secs(60);
+
+/// How long one statement's end and the next one's beginning may be apart in a migration.
+const MIGRATION: Duration = Duration::from_secs(60);
 
 /// Keeps records in PostgreSQL, beside the tables that the handlers write.
 #[derive(Clone, Debug)]
@@ -49,6 +52,8 @@ struct Shared {
     statements: Statements,
     /// How long one flight may take.
     timeout: Duration,
+    /// How long getting a connection may take: a pool need not limit how long it takes to make one.
+    patience: Duration,
     /// The value of `client_connection_check_interval`.
     check_interval: String,
     /// Keeps the locks of two schemas in one database apart.
@@ -83,9 +88,9 @@ impl Postgres {
             timeout,
             check_interval,
         } = options;
-        if pool.timeouts().wait.is_none() {
+        let Some(wait) = pool.timeouts().wait else {
             return Err(SettingsError::NoWaitTimeout);
-        }
+        };
         if !schema::is_valid_name(&schema) {
             return Err(SettingsError::SchemaName(schema));
         }
@@ -95,6 +100,7 @@ impl Postgres {
         let shared = Shared {
             statements: Statements::new(&schema, statements),
             timeout,
+            patience: wait + timeout,
             check_interval: check_interval.as_millis().to_string(),
             lock_salt: schema::lock_salt(&schema),
             schema: schema.into(),
@@ -105,20 +111,36 @@ impl Postgres {
         })
     }
 
+    async fn connection(&self) -> Result<Client, StoreError> {
+        let limit = self.shared.patience;
+        match timeout(limit, self.pool.get()).await {
+            Ok(client) => client.map_err(pool_error),
+            Err(_) => Err(StoreError::TimedOut(limit)),
+        }
+    }
+
     /// Takes a connection and sends flight 1. Connections that turn out to be dead, or inside
     /// somebody's transaction, are closed and others taken: nothing of the request has run yet.
-    async fn flight_1<T>(
+    async fn flight_1(
         &self,
-        flight: impl AsyncFn(&Tx) -> Result<(Option<Row>, T), tokio_postgres::Error>,
-    ) -> Result<(Tx, Row, T), StoreError> {
+        session: &Session,
+        call: Option<&Call>,
+    ) -> Result<(Tx, Row, Vec<Row>), StoreError> {
+        let begin = begin(session.isolation);
         let mut last = None;
         for _ in 0..CONNECTIONS {
-            let client = self.pool.get().await.map_err(pool_error)?;
+            let client = self.connection().await?;
             let mut tx = Tx::new(client, Arc::clone(&self.shared));
-            match timeout(self.shared.timeout, flight(&tx)).await {
-                Ok(Ok((Some(row), rest))) if row.get("fresh") => {
+            let flight = async {
+                match call {
+                    Some(call) => tx.claim(begin, call).await,
+                    None => tx.open(begin, session).await,
+                }
+            };
+            match timeout(self.shared.timeout, flight).await {
+                Ok(Ok((Some(row), found))) if row.get("fresh") => {
                     tx.began = row.get("began");
-                    return Ok((tx, row, rest));
+                    return Ok((tx, row, found));
                 }
                 Ok(Ok(_)) => last = None,
                 Ok(Err(error)) if is_stale(&error) => last = Some(error),
@@ -137,6 +159,17 @@ impl Postgres {
             |error| store_error(&error),
         ))
     }
+
+    /// Begins a transaction for work of the framework's own: at a known level, and never inside
+    /// somebody else's.
+    async fn begin_own(&self, limit: Duration) -> Result<Tx, StoreError> {
+        let session = Session {
+            isolation: Isolation::ReadCommitted,
+            timeout: limit,
+            settings: Vec::new(),
+        };
+        self.begin(&session).await
+    }
 }
 
 impl Pool for Deadpool {
@@ -152,23 +185,21 @@ impl Backend for Postgres {
     type Open = Tx;
 
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
-        let begin = begin(call.session.isolation);
-        let (tx, row, found) = self
-            .flight_1(async |tx| tx.claim(begin, call).await)
-            .await?;
+        let (tx, row, found) = self.flight_1(&call.session, Some(call)).await?;
         tx.claimed(&row, &found)
     }
 
     async fn begin(&self, session: &Session) -> Result<Tx, StoreError> {
-        let begin = begin(session.isolation);
-        let (tx, _, ()) = self
-            .flight_1(async |tx| tx.open(begin, session).await)
-            .await?;
+        let (tx, ..) = self.flight_1(session, None).await?;
         Ok(tx)
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
-        schema::migrate(&self.pool, &self.shared.schema).await
+        let tx = self.begin_own(MIGRATION).await?;
+        schema::migrate(&tx, &self.shared.schema)
+            .await
+            .map_err(|error| store_error(&error))?;
+        tx.commit().await.map_err(KeepError::into_store_error)
     }
 
     async fn verify_schema(&self) -> Result<(), StoreError> {
@@ -176,16 +207,16 @@ impl Backend for Postgres {
     }
 
     async fn sweep(&self, limit: u32) -> Result<u64, StoreError> {
-        let connection = tx::guarded(self.pool.get().await.map_err(pool_error)?);
+        let tx = self.begin_own(SWEEP).await?;
         let sweep = async {
-            let sweep = self.shared.statements.sweep.ready(&connection).await?;
-            sweep.execute(&connection, &[&i64::from(limit)]).await
+            let sweep = self.shared.statements.sweep.ready(&tx).await?;
+            sweep.execute(&tx, &[&i64::from(limit)]).await
         };
         let swept = timeout(SWEEP, sweep)
             .await
             .map_err(|_| StoreError::TimedOut(SWEEP))?;
         let swept = swept.map_err(|error| store_error(&error))?;
-        drop(ScopeGuard::into_inner(connection));
+        tx.commit().await.map_err(KeepError::into_store_error)?;
         Ok(swept)
     }
 }

@@ -1,7 +1,8 @@
 //! The record table: its migrations, and the check that it is there.
 
-use deadpool_postgres::Pool;
-use tokio_postgres::error::SqlState;
+use deadpool_postgres::{Client, Pool};
+use scopeguard::ScopeGuard;
+use tokio_postgres::{Error, error::SqlState};
 
 use super::{
     error::{pool_error, store_error},
@@ -20,32 +21,25 @@ pub const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_records.sql")];
 /// Serialises the migrations of several instances: "idem" in ASCII.
 const MIGRATION_LOCK: i64 = 0x6964_656d;
 
-/// Applies the migrations that are missing, in one transaction.
-pub(super) async fn migrate(pool: &Pool, schema: &str) -> Result<(), StoreError> {
-    let mut client = pool.get().await.map_err(pool_error)?;
-    let migrate = async {
-        let transaction = client.transaction().await?;
-        let lock = "SELECT pg_catalog.pg_advisory_xact_lock($1)";
-        transaction.execute(lock, &[&MIGRATION_LOCK]).await?;
-        let table = format!("{schema}.migrations");
-        let there = "SELECT pg_catalog.to_regclass($1) IS NOT NULL";
-        let applied: i32 = if transaction.query_one(there, &[&table]).await?.get(0) {
-            let newest = in_schema(include_str!("sql/newest.sql"), schema);
-            transaction.query_one(&newest, &[]).await?.get(0)
-        } else {
-            0
-        };
-        let missing = MIGRATIONS
-            .iter()
-            .skip(usize::try_from(applied).unwrap_or_default());
-        for migration in missing {
-            transaction
-                .batch_execute(&in_schema(migration, schema))
-                .await?;
-        }
-        transaction.commit().await
+/// Applies the migrations that are missing.
+pub(super) async fn migrate(tx: &Client, schema: &str) -> Result<(), Error> {
+    let lock = "SELECT pg_catalog.pg_advisory_xact_lock($1)";
+    tx.execute(lock, &[&MIGRATION_LOCK]).await?;
+    let table = format!("{schema}.migrations");
+    let there = "SELECT pg_catalog.to_regclass($1) IS NOT NULL";
+    let applied: i32 = if tx.query_one(there, &[&table]).await?.get(0) {
+        let newest = in_schema(include_str!("sql/newest.sql"), schema);
+        tx.query_one(&newest, &[]).await?.get(0)
+    } else {
+        0
     };
-    migrate.await.map_err(|error| store_error(&error))
+    let missing = MIGRATIONS
+        .iter()
+        .skip(usize::try_from(applied).unwrap_or_default());
+    for migration in missing {
+        tx.batch_execute(&in_schema(migration, schema)).await?;
+    }
+    Ok(())
 }
 
 /// Checks what the protocol relies on, and says what to do where it is missing.
@@ -90,18 +84,19 @@ pub(super) async fn verify(pool: &Pool, statements: &Statements) -> Result<(), S
             .await
             .map_err(|error| store_error(&error))?;
     }
-    drop(scopeguard::ScopeGuard::into_inner(client));
+    drop(ScopeGuard::into_inner(client));
+    if pool.status().max_size < 2 {
+        return Ok(()); // Nothing to compare.
+    }
     verify_statement_mode(pool, statements).await
 }
 
 /// Notices a pooler that hands the server's end of a connection to somebody else between two
 /// transactions, while the statement mode counts on prepared statements staying there.
 async fn verify_statement_mode(pool: &Pool, statements: &Statements) -> Result<(), StoreError> {
-    if pool.status().max_size < 2 {
-        return Ok(()); // It takes two to compare.
-    }
-    let one = pool.get().await.map_err(pool_error)?;
-    let two = pool.get().await.map_err(pool_error)?;
+    let (Ok(one), Ok(two)) = (pool.get().await, pool.get().await) else {
+        return Ok(()); // Others need them more.
+    };
     let (one, two) = (guarded(one), guarded(two));
     let probe = async {
         let verify = statements.verify.ready(&one).await?;
@@ -114,10 +109,7 @@ async fn verify_statement_mode(pool: &Pool, statements: &Statements) -> Result<(
     };
     match probe.await {
         Ok(_) => {
-            drop((
-                scopeguard::ScopeGuard::into_inner(one),
-                scopeguard::ScopeGuard::into_inner(two),
-            ));
+            drop((ScopeGuard::into_inner(one), ScopeGuard::into_inner(two)));
             Ok(())
         }
         Err(error) if error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME) => {

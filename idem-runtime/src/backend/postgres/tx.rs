@@ -154,7 +154,7 @@ impl Tx {
         &self,
         begin: &str,
         session: &Session,
-    ) -> Result<(Option<Row>, ()), Error> {
+    ) -> Result<(Option<Row>, Vec<Row>), Error> {
         let (client, statements) = (&*self.connection, &self.shared.statements);
         let (open, set, later) = join3(
             statements.open.ready(client),
@@ -173,7 +173,7 @@ impl Tx {
         .await;
         begun?;
         settings?;
-        Ok((opened?.pop(), ()))
+        Ok((opened?.pop(), Vec::new()))
     }
 
     /// Reads what flight 1 brought.
