@@ -6,8 +6,10 @@
     reason = "a service that cannot be set up fails its test"
 )]
 
+pub mod bare;
 pub mod handlers;
 pub mod script;
+pub mod unscripted;
 
 use std::{
     env,
@@ -298,6 +300,9 @@ impl Client {
     fn new(base: String) -> Self {
         let http = reqwest::Client::builder()
             .timeout(Duration::from_secs(60))
+            // An answer is looked at as it comes, over a connection that no other test request has had.
+            .redirect(reqwest::redirect::Policy::none())
+            .pool_max_idle_per_host(0)
             .build()
             .unwrap();
         Self { base, http }
@@ -377,7 +382,8 @@ impl Request {
 
     /// Sends it, and may get no answer.
     pub fn try_send(self) -> impl Future<Output = Result<Reply, reqwest::Error>> + Send {
-        let request = self.request.build().map(|mut request| {
+        let (http, request) = self.request.build_split();
+        let request = request.map(|mut request| {
             if let Some(account) = self.account {
                 request
                     .headers_mut()
@@ -385,7 +391,6 @@ impl Request {
             }
             request
         });
-        let http = reqwest::Client::new();
         async move { Reply::read(http.execute(request?).await?).await }
     }
 }
