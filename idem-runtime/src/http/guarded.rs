@@ -246,20 +246,15 @@ async fn answer<B: Backend>(
     span.record("operation", &*operation);
     let key = key_of_header(policy, request)?;
 
-    let body = body::read(
-        request,
-        payload,
-        policy.max_body,
-        idempotency.body_timeout(),
-    )
-    .await?;
-    if body::was_taken(request, &body) {
-        return Err(misconfigured(
+    let limit = policy.max_body;
+    let body = body::read(request, payload, limit, idempotency.body_timeout()).await?;
+    let body = body.ok_or_else(|| {
+        misconfigured(
             policy,
             "a middleware has taken the body out of the request: it has to put it back with \
              `ServiceRequest::set_payload`",
-        ));
-    }
+        )
+    })?;
     let fingerprint = fingerprint(policy, request, &operation, &body)?;
 
     let slot =
