@@ -271,29 +271,54 @@ async fn mistakes_of_a_handler_are_named_with_its_line() {
 }
 
 #[actix_web::test]
-async fn panic_of_an_extractor_is_answered_and_named() {
+async fn panic_of_the_services_code_before_the_handler_is_answered_and_named() {
     let database = EFFECTS.database();
     let pool = postgres::pool(&database.url()).open().unwrap();
-    let panicking = web::JsonConfig::default().content_type(|_| panic!("in an extractor"));
+    let idempotency = Idempotency::builder(pool.clone())
+        .transaction_settings(|request| {
+            assert_ne!(request.path(), "/raw");
+            Vec::new()
+        })
+        .build();
     let app = App::new()
-        .app_data(web::Data::new(Idempotency::new(pool.clone()).unwrap()))
+        .app_data(web::Data::new(idempotency.unwrap()))
         .app_data(web::Data::new(Executions::default()))
         .app_data(web::Data::new(pool))
-        .app_data(panicking)
+        .app_data(web::JsonConfig::default().content_type(|_| panic!("in an extractor")))
         .configure(handlers::routes);
     let app = init_service(app).await;
-    let (log, _guard) = Log::capture();
-    let request = request("/effects", "k").set_payload("{}");
-    let request = request
-        .insert_header(("content-type", "text/plain"))
-        .to_request();
-    assert_eq!(call_service(&app, request).await.status().as_u16(), 500);
-    let error = log.error();
-    assert!(
-        error.contains("an extractor, a scope or `authorize` panicked"),
-        "{error}"
-    );
-    assert_eq!(database.records(), 0);
+    for (path, media_type, body, culprit) in [
+        ("/effects", "text/plain", "{}", "an extractor panicked"),
+        (
+            "/custom",
+            "application/json",
+            "no script",
+            "the `fingerprint` function panicked",
+        ),
+        (
+            "/authorized",
+            "application/json",
+            r#"{"note":"panic"}"#,
+            "`authorize` panicked",
+        ),
+        (
+            "/raw",
+            "application/json",
+            "{}",
+            "`transaction_settings` panicked",
+        ),
+    ] {
+        let (log, _guard) = Log::capture();
+        let request = request(path, "k").set_payload(body);
+        let request = request.insert_header(("content-type", media_type));
+        let response = call_service(&app, request.to_request()).await;
+        assert_eq!(response.status().as_u16(), 500);
+        let error = log.error();
+        for part in [culprit, "handlers.rs:", "did not run"] {
+            assert!(error.contains(part), "{part} in {error}");
+        }
+    }
+    assert_eq!((database.effects(), database.records()), (0, 0));
 }
 
 #[actix_web::test]

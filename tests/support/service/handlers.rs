@@ -212,11 +212,17 @@ scripted! { account script;
 }
 
 fn by_note(input: &idem_runtime::FingerprintInput<'_>) -> Vec<u8> {
-    let script: Script = serde_json::from_slice(input.body).unwrap_or_default();
+    let script: Script = serde_json::from_slice(input.body).expect("a script");
     script.note.into_bytes()
 }
 
-async fn may_act(account: &Account, _: &Scripted, runs: &Runs, _: &Shared) -> Result<(), Failure> {
+async fn may_act(
+    account: &Account,
+    script: &Scripted,
+    runs: &Runs,
+    _: &Shared,
+) -> Result<(), Failure> {
+    assert_ne!(script.note, "panic", "the script wants it");
     // Revoked after the first execution.
     if account.0 == "once" && runs.get() > 0 {
         return Err(Failure::status(403));
