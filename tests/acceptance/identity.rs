@@ -6,14 +6,16 @@ use actix_web::{
     App, HttpResponse,
     body::BoxBody,
     dev::{Payload, ServiceRequest, ServiceResponse},
+    guard,
     middleware::{self, Next},
     test as actix_test, web,
 };
 use flate2::{Compression, write::GzEncoder};
+use idem_runtime::{Idempotency, postgres};
 use idem_tests::{
     database::Database,
     service::{
-        EFFECTS, Reply, Service, Setup,
+        EFFECTS, Executions, Reply, Service, Setup,
         bare::post,
         handlers,
         script::{Script, Step, sql},
@@ -84,9 +86,13 @@ async fn key_is_read_from_the_header_that_the_endpoint_names() {
             .script(&Script::default());
         request.header(header, "k").send()
     };
-    renamed("Idempotency-Key")
-        .await
-        .assert_problem(400, "key-missing");
+    let missing = renamed("Idempotency-Key").await;
+    missing.assert_problem(400, "key-missing");
+    assert!(
+        missing.text().to_lowercase().contains("`x-request-id`"),
+        "{}",
+        missing.text()
+    );
     assert_eq!(service.executions.get(), 0);
     renamed("X-Request-Id").await.assert(CREATED, false);
     renamed("x-request-id").await.assert(CREATED, true);
@@ -364,6 +370,48 @@ async fn same_key_on_two_operations_is_two_keys() {
     patch().await.assert(CREATED, false);
     patch().await.assert(CREATED, true);
     assert_eq!((database.effects(), database.records()), (5, 5));
+}
+
+fn guarded(app: &mut web::ServiceConfig) {
+    let version = |version| guard::Header("x-version", version);
+    for (path, second) in [
+        ("/unnamed", web::post().to(handlers::effects)),
+        ("/named", web::post().to(handlers::named)),
+    ] {
+        app.service(
+            web::resource(path)
+                .guard(version("1"))
+                .route(web::post().to(handlers::effects)),
+        )
+        .service(web::resource(path).guard(version("2")).route(second));
+    }
+}
+
+#[tokio::test]
+async fn handlers_that_only_a_guard_tells_apart_need_a_named_operation() {
+    let database = EFFECTS.database();
+    let service = Service::with(
+        &database.url(),
+        Setup {
+            routes: guarded,
+            ..Setup::default()
+        },
+    )
+    .await;
+    let send = |path: &'static str, version: &'static str| {
+        let request = service
+            .client
+            .request(path)
+            .key("k")
+            .header("x-version", version);
+        request.body("application/json", "{}").send()
+    };
+    // Method, pattern, path and body are the same, and headers are no part of a request's identity.
+    send("/unnamed", "1").await.assert(CREATED, false);
+    send("/unnamed", "2").await.assert(CREATED, true);
+    send("/named", "1").await.assert(CREATED, false);
+    send("/named", "2").await.assert(CREATED, false);
+    assert_eq!(database.effects(), 3);
 }
 
 fn before_the_rename(app: &mut web::ServiceConfig) {
@@ -905,4 +953,33 @@ async fn guarded_handler_can_be_tested_through_actix_test_service() {
         assert_eq!(actix_test::read_body(response).await, "one");
     }
     assert_eq!(database.effects(), 1);
+}
+
+#[actix_web::test]
+async fn nearest_idempotency_guards_so_that_a_service_can_have_several_databases() {
+    let (one, two) = (EFFECTS.database(), EFFECTS.database());
+    let runs = web::Data::new(Executions::default());
+    let scope = |path, database: &Database| {
+        let pool = postgres::pool(&database.url()).open().unwrap();
+        web::scope(path)
+            .app_data(web::Data::new(Idempotency::new(pool).unwrap()))
+            .configure(unscripted::routes)
+    };
+    let nested = scope("", &one).service(scope("/nested", &two));
+    let app = actix_test::init_service(App::new().app_data(runs).service(nested)).await;
+    for replayed in [false, true] {
+        for path in ["/echo", "/nested/echo"] {
+            let request = actix_test::TestRequest::post()
+                .uri(path)
+                .insert_header(("x-account", "a"))
+                .insert_header(("idempotency-key", "k"));
+            let response = actix_test::call_service(&app, request.to_request()).await;
+            assert_eq!(response.status(), StatusCode::OK.as_u16(), "{path}");
+            let mark = response.headers().contains_key("idempotent-replayed");
+            assert_eq!(mark, replayed, "{path}");
+        }
+    }
+    for database in [one, two] {
+        assert_eq!((database.effects(), database.records()), (1, 1));
+    }
 }

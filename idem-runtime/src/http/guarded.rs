@@ -504,7 +504,7 @@ fn key_of_header(policy: &Policy, request: &HttpRequest) -> Result<Option<Key>, 
             Key::from_header(value.as_bytes()).map_err(Problem::invalid_key)?,
         )),
         (Some(_), Some(_)) => Err(Problem::key_given_twice().into()),
-        (None, _) if required => Err(ProblemKind::KeyMissing.into()),
+        (None, _) if required => Err(Problem::key_missing_in(name).into()),
         (None, _) => Ok(None),
     }
 }
