@@ -4,6 +4,7 @@ mod rewrite;
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{ToTokens as _, format_ident, quote, quote_spanned};
+use syn::ext::IdentExt as _;
 use syn::{GenericParam, Path, ReturnType};
 
 use self::rewrite::{
@@ -149,7 +150,7 @@ fn names(endpoint: &Endpoint<'_>) -> Vec<Ident> {
 fn policy(endpoint: &Endpoint<'_>) -> TokenStream {
     let (settings, name) = (&endpoint.settings, &endpoint.handler.signature.ident);
     let private = private(&endpoint.settings.krate);
-    let label = Literal::string(&name.to_string());
+    let label = Literal::string(&name.unraw().to_string());
     let location =
         quote_spanned!(name.span()=> ::core::concat!(::core::file!(), ":", ::core::line!()));
     let mut policy = quote! {
@@ -314,9 +315,11 @@ fn pool_warnings(endpoint: &Endpoint<'_>) -> TokenStream {
         return uses;
     }
     quote! {
-        #[deprecated(note = "what is written through this pool is not part of the handler's \
-            transaction; write through the reference parameter")]
+        #[deprecated(note = "what it writes is not part of the handler's transaction")]
         const fn pool_beside_the_transaction() {}
         #uses
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,7 @@
-//! Entry points.
+//! The attribute and the derive of `idem-runtime`: entry points and their documentation.
+//!
+//! Use them through `idem_runtime`, which exports both.
+
 mod derive;
 mod duration;
 mod errors;
@@ -14,10 +17,201 @@ use self::errors::Errors;
 use self::model::Endpoint;
 use self::parse::Options;
 
-/// Attribute.
+/// Makes an actix-web handler idempotent: its effect happens once a key, every repeat gets the same
+/// answer.
+///
+/// ```ignore
+/// #[post("/payments")]
+/// #[idempotent(scope = account, ttl = "24h")]
+/// async fn create_payment(
+///     account: Account,
+///     payment: web::Json<NewPayment>,
+///     tx: &Tx,
+/// ) -> Result<HttpResponse, PaymentError> {
+///     let row = tx.query_one(INSERT_PAYMENT, &[&account.id, &payment.amount]).await?;
+///     Ok(HttpResponse::Created().json(Payment::from(row)))
+/// }
+/// ```
+///
+/// The handler runs inside the transaction `tx`. An answer of 2xx or 3xx commits what it wrote,
+/// together with the answer; every other answer rolls it back. A 4xx is final for its request; 408,
+/// 425, 429 and 5xx free the key.
+///
+/// # The handler
+///
+/// An `async fn` of any visibility, in a module or in a function body. Its parameters are extractors,
+/// taken by value, and exactly one reference: the transaction, at any position. A handler that writes
+/// nothing takes `_tx: &Tx`. Patterns (`web::Json(form): web::Json<Form>`), `mut`, generics with
+/// `'static` bounds and `impl Responder` work as without the attribute; `impl Trait` parameters and
+/// lifetime parameters do not.
+///
+/// The attribute stands directly above the function. Attributes that look at the handler, such as
+/// `#[post(..)]`, `#[utoipa::path(..)]` and `#[instrument]`, stand above it:
+///
+/// ```ignore
+/// /// Creates a payment.
+/// #[utoipa::path(responses((status = 201)))]
+/// #[post("/payments")]
+/// #[idempotent(scope = account)]
+/// async fn create_payment(account: Account, tx: &Tx) -> impl Responder { .. }
+/// ```
+///
+/// A parameter `web::Data<P>` where the name of `P` ends with `Pool` draws a warning: what is written
+/// through it is not part of the transaction. `#[allow(deprecated)]` on the handler silences it.
+///
+/// # Options
+///
+/// ```text
+/// #[idempotent( option = value, .. )]
+/// ```
+///
+/// Each option is written at most once, in any order.
+///
+/// | option | value | default |
+/// |---|---|---|
+/// | [`scope`](#scope) | an expression, or `global` | none: it is mandatory |
+/// | [`key`](#key-and-header) | `required`, `optional` or an expression | `required` |
+/// | [`header`](#key-and-header) | `"Header-Name"` | `"Idempotency-Key"` |
+/// | [`ttl`](#times) | a duration, at most ten years | `"24h"` |
+/// | [`timeout`](#times) | a duration, at most a day | `"30s"` |
+/// | [`wait`](#times) | a duration, at most five minutes | duplicates are answered 409 at once |
+/// | [`operation`](#operation) | `"name"` | method and route pattern |
+/// | [`fingerprint`](#fingerprint) | `raw`, or the path of a function | by meaning |
+/// | [`authorize`](#authorize) | the path of a function | no check |
+/// | [`commit_on`](#commit_on-and-release_on) | `[402, ..]` | 2xx and 3xx commit |
+/// | [`release_on`](#commit_on-and-release_on) | `[404, ..]` | 408, 425, 429 and 5xx release |
+/// | [`isolation`](#isolation) | a level, as a string | `"read committed"` |
+/// | [`max_body`](#sizes), [`max_response`](#sizes) | a size | `"2MiB"`, `"1MiB"` |
+/// | [`crate`](#crate) | a path | `::idem_runtime` |
+///
+/// ## scope
+///
+/// Says who owns a key: two callers who happen to choose the same key must not meet. Any expression
+/// over the handler's parameters whose type implements `ScopeKey`:
+///
+/// ```ignore
+/// #[idempotent(scope = account)]
+/// #[idempotent(scope = account.tenant)]
+/// #[idempotent(scope = claims.sub())]
+/// #[idempotent(scope = (tenant, account.id))]
+/// ```
+///
+/// It is evaluated after extraction and before the transaction exists, by reference; nothing moves. An
+/// expression that mentions no parameter is refused, because all callers would share it. `scope =
+/// global` says that this is meant. The word wins over a parameter of the same name, as do `required`,
+/// `optional` and `raw`.
+///
+/// ## key and header
+///
+/// `required`: a request without the header is answered 400. `optional`: such a request runs in a
+/// transaction, but is not recorded. An expression takes the key from the request, where an API
+/// carries it there; its type implements `KeySource`:
+///
+/// ```ignore
+/// #[idempotent(scope = account, header = "X-Request-Id")]
+/// #[idempotent(scope = account, key = optional)]
+/// #[idempotent(scope = account, key = form.idempotency_key)]
+/// ```
+///
+/// ## Times
+///
+/// A duration is a whole number above zero and one unit: `ms`, `s`, `m`, `h`, `d` or `w`.
+///
+/// - `ttl`: how long a key remembers. It must be longer than `timeout`.
+/// - `timeout`: the handler's deadline; past it, everything is rolled back and the answer is 503.
+/// - `wait`: how long a duplicate waits for the one that runs, before it is answered 409.
+///
+/// ## operation
+///
+/// The name of what the handler does, 1 to 200 visible ASCII characters. Keys belong to an operation.
+/// Without a name that is the method and the route pattern, so that a renamed route would forget its
+/// keys; `operation = "payments.create"` survives.
+///
+/// ## fingerprint
+///
+/// How a repeat is told from another request under the same key, which is refused with 422. By
+/// default bodies are compared by meaning: JSON without regard to member order and white space,
+/// multipart without regard to the boundary. `raw` compares bytes. The path of a function
+/// `fn(&FingerprintInput<'_>) -> Vec<u8>` compares what that function returns:
+///
+/// ```ignore
+/// #[idempotent(scope = account, fingerprint = by_amount)]
+/// ```
+///
+/// ## authorize
+///
+/// The path of an async function that gets a reference to every extractor, in order, and returns
+/// `Result<(), E>` with `E: Into<actix_web::Error>`. It runs before a replay as well, so that nobody
+/// gets an answer back after losing the right to it:
+///
+/// ```ignore
+/// #[idempotent(scope = account, authorize = may_pay)]
+/// async fn pay(account: Account, form: web::Json<Form>, tx: &Tx) -> HttpResponse { .. }
+///
+/// async fn may_pay(account: &Account, form: &web::Json<Form>) -> Result<(), Forbidden> { .. }
+/// ```
+///
+/// ## `commit_on` and `release_on`
+///
+/// Lists of refusals, statuses from 400 to 499, to treat in another way. `commit_on = [402]` keeps the
+/// writes of a deliberate refusal, such as a declined attempt that is to be remembered. `release_on =
+/// [404]` frees the key. 408, 425 and 429 always free it.
+///
+/// ## isolation
+///
+/// The level of the handler's transaction: `"read committed"`, `"repeatable read"` or
+/// `"serializable"`.
+///
+/// ## Sizes
+///
+/// A size is a whole number above zero and one unit: `B`, `KiB` or `MiB`.
+///
+/// - `max_body`: the largest request body; a larger one is answered 413.
+/// - `max_response`: the largest answer that can be stored; past it, everything is rolled back and the
+///   answer is 500.
+///
+/// ## crate
+///
+/// The path to `idem_runtime`, for crates that export it under another name:
+/// `crate = my_framework::idem`.
+///
+/// # Errors
+///
+/// Everything that is wrong with the attribute and the function is reported at once, in source order,
+/// each fault at its own place.
 #[proc_macro_attribute]
 pub fn idempotent(arguments: TokenStream, item: TokenStream) -> TokenStream {
     guard(arguments.into(), &item.into()).into()
+}
+
+/// Implements `ScopeKey` for a type that says who owns a key.
+///
+/// A struct is written as its fields, an enum as its variant's name and fields. Every field's type, and
+/// every type parameter, implements `ScopeKey`.
+///
+/// ```ignore
+/// #[derive(ScopeKey)]
+/// struct Account {
+///     tenant: Tenant,
+///     user: i64,
+///     #[scope(skip)]
+///     session: Session,
+/// }
+///
+/// #[derive(ScopeKey)]
+/// enum Caller {
+///     User(i64),
+///     Service { name: String },
+/// }
+/// ```
+///
+/// `#[scope(skip)]` leaves a field out: two values that differ only there are the same owner.
+/// `#[scope(crate = path)]` on the type names `idem_runtime` where it is exported under another name.
+/// Types with one value only are refused, because every caller would share it; so are unions.
+#[proc_macro_derive(ScopeKey, attributes(scope))]
+pub fn derive_scope_key(item: TokenStream) -> TokenStream {
+    let input = syn::parse_macro_input!(item as syn::DeriveInput);
+    derive::scope_key(&input).into()
 }
 
 /// Replaces the handler. With faults, they are reported and something that compiles takes its place.
@@ -35,12 +229,7 @@ fn guard(arguments: TokenStream2, item: &TokenStream2) -> TokenStream2 {
             let stand_in = expand::stand_in(handler, &model::krate(&options));
             quote!(#errors #stand_in)
         }
+        // A method, or no function at all: there is no shape to keep.
         _ => quote!(#errors #item),
     }
-}
-
-/// Derive.
-#[proc_macro_derive(ScopeKey, attributes(scope))]
-pub fn derive_scope_key(item: TokenStream) -> TokenStream {
-    derive::scope_key(&syn::parse_macro_input!(item as syn::DeriveInput)).into()
 }

@@ -49,3 +49,6 @@ impl<'a> Endpoint<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

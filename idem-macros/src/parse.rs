@@ -1,6 +1,6 @@
 //! Turns tokens into what was written, without judging it; the handler's body stays tokens.
 
-use proc_macro2::{Group, Ident, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt as _;
 use syn::parse::{Parse, ParseStream, Parser as _};
 use syn::{Attribute, Error, Expr, Path, Signature, Token, Visibility};
@@ -22,7 +22,7 @@ impl Parse for Handler {
             attributes: input.call(Attribute::parse_outer)?,
             visibility: input.parse()?,
             signature: input.parse()?,
-            body: input.parse()?,
+            body: input.call(body)?,
         };
         Ok(handler)
     }
@@ -46,6 +46,17 @@ pub(crate) fn handler(item: &TokenStream) -> syn::Result<Handler> {
             error
         }
     })
+}
+
+/// Takes the body as it stands, also out of the invisible group that `macro_rules` puts around it.
+fn body(input: ParseStream<'_>) -> syn::Result<Group> {
+    match input.parse()? {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Ok(group),
+        TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
+            body.parse2(group.stream())
+        }
+        other => Err(Error::new_spanned(other, "expected the handler's body")),
+    }
 }
 
 /// Recognises our own attribute, under whatever path.

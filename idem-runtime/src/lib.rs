@@ -25,6 +25,7 @@ pub mod postgres {
 pub use idem_macros::{ScopeKey, idempotent};
 
 pub use self::{
+    backend::{Backend, Pool, Supply},
     error::{SettingsError, StoreError},
     http::{IdempotencyKey, Problem, ProblemKind},
     model::{FingerprintInput, InvalidKey, Key, KeySource, ScopeKey, ScopeWriter},

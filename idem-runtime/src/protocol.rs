@@ -221,7 +221,7 @@ async fn execute<B: Backend>(
         let (kind, snapshot) = if let Some(snapshot) = refusal.take() {
             (Kind::Refusal, snapshot)
         } else if runs == RUNS {
-            return Ok(End::new(Outcome::Exhausted, Verdict::Free, Some(open)));
+            return Ok(End::undone(Outcome::Exhausted, open).await);
         } else {
             runs += 1;
             pass.running(call.fingerprint);
@@ -243,9 +243,9 @@ async fn execute<B: Backend>(
                     continue;
                 }
                 Ran::Release | Ran::Again => {
-                    return Ok(End::new(Outcome::Answer(None), Verdict::Free, Some(open)));
+                    return Ok(End::undone(Outcome::Answer(None), open).await);
                 }
-                Ran::Failed(mistake) => return Ok(End::mistaken(mistake, open)),
+                Ran::Failed(mistake) => return Ok(End::mistaken(mistake, open).await),
             }
         };
 
@@ -293,13 +293,13 @@ pub(crate) async fn run_unrecorded<B: Backend>(
             Err(error) => End::not_kept(error),
         },
         Ran::Refuse(_) | Ran::Release | Ran::Again => {
-            End::new(Outcome::Answer(None), Verdict::Free, Some(open))
+            End::undone(Outcome::Answer(None), open).await
         }
-        Ran::Failed(mistake) => End::mistaken(mistake, open),
+        Ran::Failed(mistake) => End::mistaken(mistake, open).await,
     }
 }
 
-impl<O> End<O> {
+impl<O: Open> End<O> {
     fn new(outcome: Outcome, verdict: Verdict, open: Option<O>) -> Self {
         Self {
             outcome,
@@ -308,14 +308,20 @@ impl<O> End<O> {
         }
     }
 
-    fn mistaken(mistake: Mistake, open: O) -> Self {
-        // A handler that was stopped in the middle may have left a statement running: its
-        // connection is closed, since a ROLLBACK would wait behind it.
-        let open = match mistake {
-            Mistake::Panicked | Mistake::Deadline(_) => None,
-            _ => Some(open),
-        };
-        Self::new(Outcome::Mistaken(mistake), Verdict::Free, open)
+    /// Rolls back before the answer: a repeat that comes at once is to find the key free.
+    async fn undone(outcome: Outcome, open: O) -> Self {
+        open.give_up().await;
+        Self::new(outcome, Verdict::Free, None)
+    }
+
+    async fn mistaken(mistake: Mistake, open: O) -> Self {
+        if let Mistake::Deadline(_) = mistake {
+            // It may have left a statement running, behind which a ROLLBACK would wait: dropping
+            // the transaction closes its connection.
+            drop(open);
+            return Self::new(Outcome::Mistaken(mistake), Verdict::Free, None);
+        }
+        Self::undone(Outcome::Mistaken(mistake), open).await
     }
 
     fn not_kept(error: KeepError) -> Self {

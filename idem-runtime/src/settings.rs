@@ -7,7 +7,7 @@ use actix_web::{Error, HttpRequest, HttpResponse};
 #[cfg(feature = "postgres")]
 use crate::backend::postgres::{self, Postgres, StatementMode};
 use crate::{
-    backend::Backend,
+    backend::{Backend, Pool},
     error::{SettingsError, StoreError},
     gate::Gate,
     http::{Executions, Hooks, Problem},
@@ -46,20 +46,6 @@ struct Inner<B> {
     executions: Executions,
     hooks: Hooks,
     body_timeout: Duration,
-}
-
-/// Opens a backend over a pool that a service already has.
-///
-/// Implemented for the pools of the backends; not to be implemented elsewhere.
-pub trait Pool: Sized {
-    /// The backend.
-    type Backend: Backend;
-    /// What can be set about it.
-    #[doc(hidden)]
-    type Options: Default;
-
-    #[doc(hidden)]
-    fn open(self, options: Self::Options) -> Result<Self::Backend, SettingsError>;
 }
 
 impl<B: Backend> Idempotency<B> {
@@ -310,17 +296,7 @@ impl<P: Pool> fmt::Debug for Builder<P> {
 }
 
 #[cfg(feature = "postgres")]
-impl Pool for deadpool_postgres::Pool {
-    type Backend = Postgres;
-    type Options = postgres::Options;
-
-    fn open(self, options: postgres::Options) -> Result<Postgres, SettingsError> {
-        Postgres::new(self, options)
-    }
-}
-
-#[cfg(feature = "postgres")]
-impl Builder<deadpool_postgres::Pool> {
+impl Builder<postgres::Deadpool> {
     /// Puts the record table into another schema (default `idem`): 1 to 63 of `a`-`z`, `0`-`9`,
     /// `_`.
     pub fn schema(mut self, name: impl Into<String>) -> Self {

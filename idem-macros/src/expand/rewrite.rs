@@ -87,12 +87,12 @@ pub(super) fn at_span(span: Span) -> Span {
     Span::call_site().located_at(span)
 }
 
-/// Moves every token to one place.
+/// Moves every token to one place; what a name refers to stays the same.
 pub(super) fn located(tokens: TokenStream, place: Span) -> TokenStream {
     tokens
         .into_iter()
         .map(|mut token| {
-            token.set_span(place);
+            token.set_span(token.span().located_at(place));
             token
         })
         .collect()

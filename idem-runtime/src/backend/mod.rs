@@ -1,12 +1,12 @@
 //! The line between the protocol and a database: a few methods, each one flight.
 
 #[cfg(feature = "postgres")]
-pub mod postgres;
+pub(crate) mod postgres;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    error::StoreError,
+    error::{SettingsError, StoreError},
     model::{Fingerprint, Found, Identity, Isolation, Kind, Snapshot},
 };
 
@@ -37,6 +37,20 @@ pub trait Backend: Send + Sync + 'static {
     /// Deletes at most `limit` expired records and returns how many it deleted.
     #[doc(hidden)]
     fn sweep(&self, limit: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
+}
+
+/// Opens a backend over a pool that a service already has.
+///
+/// Implemented for the pools of the backends; not to be implemented elsewhere.
+pub trait Pool: Sized {
+    /// The backend.
+    type Backend: Backend;
+    /// What can be set about it.
+    #[doc(hidden)]
+    type Options: Default;
+
+    #[doc(hidden)]
+    fn open(self, options: Self::Options) -> Result<Self::Backend, SettingsError>;
 }
 
 /// Ends an open transaction in one of four ways.

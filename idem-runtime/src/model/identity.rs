@@ -8,7 +8,7 @@ use super::{Key, Scope};
 
 /// Identifies one logical operation: at most one effect belongs to it within its lifetime.
 #[derive(Clone)]
-pub struct Identity {
+pub(crate) struct Identity {
     scope: Scope,
     operation: Box<str>,
     key: Key,
@@ -17,8 +17,7 @@ pub struct Identity {
 
 impl Identity {
     /// Joins the three parts.
-    #[must_use]
-    pub fn new(scope: Scope, operation: impl Into<Box<str>>, key: Key) -> Self {
+    pub(crate) fn new(scope: Scope, operation: impl Into<Box<str>>, key: Key) -> Self {
         let operation = operation.into();
         let digest = digest(
             b"idem identity 1",
@@ -33,32 +32,27 @@ impl Identity {
     }
 
     /// The owner of the key.
-    #[must_use]
-    pub fn scope(&self) -> &Scope {
+    pub(crate) fn scope(&self) -> &Scope {
         &self.scope
     }
 
     /// What the key is for: `POST /payments`, or the name that the attribute gives.
-    #[must_use]
-    pub fn operation(&self) -> &str {
+    pub(crate) fn operation(&self) -> &str {
         &self.operation
     }
 
     /// The idempotency key.
-    #[must_use]
-    pub fn key(&self) -> &Key {
+    pub(crate) fn key(&self) -> &Key {
         &self.key
     }
 
     /// SHA-256 over the three parts, length-prefixed: stands for them in locks and maps.
-    #[must_use]
-    pub fn digest(&self) -> &[u8; 32] {
+    pub(crate) fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 
     /// The first eight bytes of the digest as a number.
-    #[must_use]
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.digest
             .first_chunk()
             .copied()
@@ -68,8 +62,7 @@ impl Identity {
     /// A name that is the same for every run of this operation and differs from any other's.
     ///
     /// It has the form of a UUID (version 8), which the key fields of other services accept.
-    #[must_use]
-    pub fn derive(&self, label: &str) -> String {
+    pub(crate) fn derive(&self, label: &str) -> String {
         let digest = digest(
             b"idem derive 1",
             &[

@@ -182,7 +182,7 @@ scripted! { account script;
     /// Records live for a moment.
     brief [scope = account, ttl = "2s", timeout = "1s"]
     /// The handler has little time.
-    hurried [scope = account, timeout = "300ms"]
+    hurried [scope = account, timeout = "1s"]
     /// Small bodies, small answers.
     small [scope = account, max_body = "1KiB", max_response = "1KiB"]
     /// The key may be missing.

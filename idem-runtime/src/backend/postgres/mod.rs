@@ -8,7 +8,8 @@ mod tx;
 
 use std::{sync::Arc, time::Duration};
 
-use deadpool_postgres::Pool;
+/// The pool that this backend works with.
+pub(crate) use deadpool_postgres::Pool as Deadpool;
 use scopeguard::ScopeGuard;
 use tokio::time::timeout;
 use tokio_postgres::Row;
@@ -23,7 +24,7 @@ pub use self::{
     statement::StatementMode,
     tx::{Savepoint, Tx},
 };
-use super::{Backend, Call, Claimed, Session};
+use super::{Backend, Call, Claimed, Pool, Session};
 use crate::{
     error::{SettingsError, StoreError},
     model::Isolation,
@@ -38,7 +39,7 @@ const SWEEP: Duration = Duration::from_secs(60);
 /// Keeps records in PostgreSQL, beside the tables that the handlers write.
 #[derive(Clone, Debug)]
 pub struct Postgres {
-    pool: Pool,
+    pool: Deadpool,
     shared: Arc<Shared>,
 }
 
@@ -75,7 +76,7 @@ impl Default for Options {
 }
 
 impl Postgres {
-    pub(crate) fn new(pool: Pool, options: Options) -> Result<Self, SettingsError> {
+    pub(crate) fn new(pool: Deadpool, options: Options) -> Result<Self, SettingsError> {
         let Options {
             schema,
             statements,
@@ -135,6 +136,15 @@ impl Postgres {
             },
             |error| store_error(&error),
         ))
+    }
+}
+
+impl Pool for Deadpool {
+    type Backend = Postgres;
+    type Options = Options;
+
+    fn open(self, options: Options) -> Result<Postgres, SettingsError> {
+        Postgres::new(self, options)
     }
 }
 
