@@ -2,8 +2,12 @@
 
 #![allow(
     clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    clippy::unused_async,
     clippy::unwrap_used,
-    reason = "a service that cannot be set up fails its test"
+    reason = "a service that cannot be set up, or whose answers are not what they should be, fails its test"
 )]
 
 pub mod bare;
