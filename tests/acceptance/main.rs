@@ -8,7 +8,11 @@
     reason = "what the tests share fails as the tests themselves do"
 )]
 
+mod answers;
 mod faults;
+mod identity;
+mod input;
+mod logs;
 mod postgres_connections;
 mod postgres_flights;
 mod postgres_handlers;

@@ -2,12 +2,18 @@
 
 #![allow(
     clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    clippy::unused_async,
     clippy::unwrap_used,
-    reason = "a service that cannot be set up fails its test"
+    reason = "a service that cannot be set up, or whose answers are not what they should be, fails its test"
 )]
 
+pub mod bare;
 pub mod handlers;
 pub mod script;
+pub mod unscripted;
 
 use std::{
     env,
@@ -303,6 +309,9 @@ impl Client {
     fn new(base: String) -> Self {
         let http = reqwest::Client::builder()
             .timeout(Duration::from_secs(60))
+            // An answer is looked at as it comes, over a connection that no other test request has had.
+            .redirect(reqwest::redirect::Policy::none())
+            .pool_max_idle_per_host(0)
             .build()
             .unwrap();
         Self { base, http }
@@ -382,7 +391,8 @@ impl Request {
 
     /// Sends it, and may get no answer.
     pub fn try_send(self) -> impl Future<Output = Result<Reply, reqwest::Error>> + Send {
-        let request = self.request.build().map(|mut request| {
+        let (http, request) = self.request.build_split();
+        let request = request.map(|mut request| {
             if let Some(account) = self.account {
                 request
                     .headers_mut()
@@ -390,7 +400,6 @@ impl Request {
             }
             request
         });
-        let http = reqwest::Client::new();
         async move { Reply::read(http.execute(request?).await?).await }
     }
 }

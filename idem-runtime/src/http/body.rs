@@ -4,8 +4,12 @@ use std::{io::Read, time::Duration};
 
 use actix_web::{
     HttpRequest,
+    dev::Payload,
     error::PayloadError,
-    http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap},
+    http::{
+        Version,
+        header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING},
+    },
     web,
 };
 use bytes::{Bytes, BytesMut};
@@ -14,22 +18,31 @@ use tokio::time::timeout;
 
 use super::problem::{Problem, ProblemKind};
 
-/// Reads the whole body. actix has no deadline of its own for one.
+/// Reads the whole body; actix has no deadline of its own for one. `None` says that something took
+/// the body out of the request before the handler.
 pub(super) async fn read(
     request: &HttpRequest,
     payload: web::Payload,
     limit: usize,
     deadline: Duration,
-) -> Result<Bytes, Problem> {
-    if announced(request).is_some_and(|length| length > limit as u64) {
+) -> Result<Option<Bytes>, Problem> {
+    let announced = announced(request);
+    if announced.is_some_and(|length| length > limit as u64) {
         return Err(Problem::new(ProblemKind::BodyTooLarge));
     }
-    timeout(deadline, collect(payload, limit))
+    let payload = payload.into_inner();
+    if matches!(payload, Payload::None) && may_have_body(request, announced) {
+        return Ok(None);
+    }
+    let body = timeout(deadline, collect(payload, limit))
         .await
-        .unwrap_or_else(|_| Err(Problem::new(ProblemKind::BodyTimeout)))
+        .unwrap_or_else(|_| Err(Problem::new(ProblemKind::BodyTimeout)))?;
+    // Read to its end, but left in its place.
+    let drained = body.is_empty() && announced.is_some_and(|length| length > 0);
+    Ok((!drained).then_some(body))
 }
 
-async fn collect(mut payload: web::Payload, limit: usize) -> Result<Bytes, Problem> {
+async fn collect(mut payload: Payload, limit: usize) -> Result<Bytes, Problem> {
     let mut body = BytesMut::new();
     while let Some(chunk) = payload.next().await {
         // The first error is final: polled again, the payload would say that it is complete.
@@ -47,9 +60,15 @@ async fn collect(mut payload: web::Payload, limit: usize) -> Result<Bytes, Probl
     Ok(body.freeze())
 }
 
-/// Whether something took the body out of the request before the handler.
-pub(super) fn was_taken(request: &HttpRequest, body: &Bytes) -> bool {
-    body.is_empty() && announced(request).is_some_and(|length| length > 0)
+/// Whether the request came with a body for all that its head says. HTTP/2 announces none.
+fn may_have_body(request: &HttpRequest, announced: Option<u64>) -> bool {
+    announced.map_or_else(
+        || {
+            request.headers().contains_key(TRANSFER_ENCODING)
+                || request.version() == Version::HTTP_2
+        },
+        |length| length > 0,
+    )
 }
 
 fn announced(request: &HttpRequest) -> Option<u64> {
@@ -77,30 +96,38 @@ pub(super) fn decode(headers: &HeaderMap, body: &Bytes, limit: usize) -> Result<
     if coding == "identity" {
         return Ok(body.clone());
     }
-    decoder(&coding, body).map_or_else(
-        || Err(Problem::new(ProblemKind::EncodingUnsupported)),
-        |decoder| read_within(decoder, limit),
-    )
+    let mut rest = &**body;
+    let decoder = decoder(&coding, &mut rest);
+    let decoder = decoder.ok_or_else(|| Problem::new(ProblemKind::EncodingUnsupported))?;
+    let decoded = read_within(decoder, limit)?;
+    if !rest.is_empty() {
+        return Err(Problem::new(ProblemKind::BodyIncomplete));
+    }
+    Ok(decoded)
 }
 
 /// Reads a decoder without ever holding more than the limit.
+///
+/// What stands behind the encoded body's end is nothing to one reader and a part of it to another,
+/// so it is refused. Brotli's decoder says so when it is read beyond the end, the others leave it.
 fn read_within(decoder: Box<dyn Read + '_>, limit: usize) -> Result<Bytes, Problem> {
+    let mut decoder = decoder.take(limit as u64 + 1);
     let mut decoded = Vec::new();
-    decoder
-        .take(limit as u64 + 1)
-        .read_to_end(&mut decoded)
-        .map_err(|_| Problem::new(ProblemKind::BodyIncomplete))?;
+    let read = decoder.read_to_end(&mut decoded);
     if decoded.len() > limit {
         return Err(Problem::new(ProblemKind::BodyTooLarge));
     }
+    read.and_then(|_| decoder.read(&mut [0]))
+        .map_err(|_| Problem::new(ProblemKind::BodyIncomplete))?;
     Ok(decoded.into())
 }
 
+/// Makes a decoder that leaves in `body` what it does not use.
 #[cfg(feature = "compress")]
-fn decoder<'a>(coding: &str, body: &'a [u8]) -> Option<Box<dyn Read + 'a>> {
+fn decoder<'a>(coding: &str, body: &'a mut &[u8]) -> Option<Box<dyn Read + 'a>> {
     match coding {
-        "gzip" | "x-gzip" => Some(Box::new(flate2::read::GzDecoder::new(body))),
-        "deflate" => Some(Box::new(flate2::read::ZlibDecoder::new(body))),
+        "gzip" | "x-gzip" => Some(Box::new(flate2::bufread::GzDecoder::new(body))),
+        "deflate" => Some(Box::new(flate2::bufread::ZlibDecoder::new(body))),
         "br" => Some(Box::new(brotli::Decompressor::new(body, 4096))),
         "zstd" => Some(Box::new(
             zstd::stream::read::Decoder::with_buffer(body).ok()?,
@@ -110,7 +137,7 @@ fn decoder<'a>(coding: &str, body: &'a [u8]) -> Option<Box<dyn Read + 'a>> {
 }
 
 #[cfg(not(feature = "compress"))]
-fn decoder<'a>(_: &str, _: &'a [u8]) -> Option<Box<dyn Read + 'a>> {
+fn decoder<'a>(_: &str, _: &'a mut &[u8]) -> Option<Box<dyn Read + 'a>> {
     None
 }
 
@@ -164,6 +191,49 @@ mod tests {
             decoded("gzip, br", &Bytes::new(), 9),
             Err(ProblemKind::EncodingUnsupported)
         );
+    }
+
+    #[test]
+    fn what_stands_behind_the_encoded_body_makes_it_corrupt() {
+        let text = b"hello hello hello";
+        let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), Compression::default());
+        zlib.write_all(text).unwrap();
+        let mut brotli = Vec::new();
+        let parameters = brotli::enc::BrotliEncoderParams::default();
+        brotli::BrotliCompress(&mut &text[..], &mut brotli, &parameters).unwrap();
+        for (coding, whole) in [
+            ("gzip", gzip(text).to_vec()),
+            ("deflate", zlib.finish().unwrap()),
+            ("br", brotli),
+            ("zstd", zstd::encode_all(&text[..], 0).unwrap()),
+        ] {
+            assert!(decoded(coding, &whole.clone().into(), 100).is_ok());
+            for rest in [&b"x"[..], &[b'x'; 10_000], &gzip(text)] {
+                let longer = [&whole, rest].concat().into();
+                let refused = Err(ProblemKind::BodyIncomplete);
+                assert_eq!(decoded(coding, &longer, 100), refused, "{coding}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_is_missed_where_the_request_may_have_had_one() {
+        use actix_web::test::TestRequest;
+
+        for (request, length, expected) in [
+            (TestRequest::post(), None, false),
+            (TestRequest::post(), Some(0), false),
+            (TestRequest::post(), Some(3), true),
+            (
+                TestRequest::post().insert_header((TRANSFER_ENCODING, "chunked")),
+                None,
+                true,
+            ),
+            (TestRequest::post().version(Version::HTTP_2), None, true),
+            (TestRequest::post().version(Version::HTTP_2), Some(0), false),
+        ] {
+            assert_eq!(may_have_body(&request.to_http_request(), length), expected);
+        }
     }
 
     #[test]

@@ -246,28 +246,29 @@ async fn answer<B: Backend>(
     span.record("operation", &*operation);
     let key = key_of_header(policy, request)?;
 
-    let body = body::read(
-        request,
-        payload,
-        policy.max_body,
-        idempotency.body_timeout(),
-    )
-    .await?;
-    if body::was_taken(request, &body) {
-        return Err(misconfigured(
+    let limit = policy.max_body;
+    let body = body::read(request, payload, limit, idempotency.body_timeout()).await?;
+    let body = body.ok_or_else(|| {
+        misconfigured(
             policy,
             "a middleware has taken the body out of the request: it has to put it back with \
              `ServiceRequest::set_payload`",
-        ));
-    }
-    let fingerprint = fingerprint(policy, request, &operation, &body)?;
+        )
+    })?;
+    let compared = async { fingerprint(policy, request, &operation, &body) };
+    let fingerprint = caught(policy, "the `fingerprint` function", compared).await??;
 
     let slot =
         (key.is_some() || policy.key == KeyFrom::Request).then(|| IdempotencyKey::reserve(request));
-    caught(policy, guarded.extract(request, body.clone()))
-        .await?
-        .map_err(Refusal::Own)?;
-    let identified = caught(policy, async { guarded.identify() }).await?;
+    caught(
+        policy,
+        "an extractor",
+        guarded.extract(request, body.clone()),
+    )
+    .await?
+    .map_err(Refusal::Own)?;
+    let identified = async { guarded.identify() };
+    let identified = caught(policy, "the `scope` or `key` expression", identified).await?;
     let Identified { scope, key: stated } = identified.ok_or(ProblemKind::Internal)?;
     let scope = scope.map_err(|error| misconfigured(policy, &error.to_string()))?;
     let key = match policy.key {
@@ -283,14 +284,15 @@ async fn answer<B: Backend>(
         slot.set(identity);
         span.record("key", field::display(identity));
     }
-    caught(policy, guarded.authorize())
+    caught(policy, "`authorize`", guarded.authorize())
         .await?
         .map_err(Refusal::Own)?;
 
+    let settings = async { (idempotency.hooks().settings)(request) };
     let session = Session {
         isolation: policy.isolation,
         timeout: policy.timeout,
-        settings: (idempotency.hooks().settings)(request),
+        settings: caught(policy, "`transaction_settings`", settings).await?,
     };
     let work = match identity {
         None => Work::Unkeyed(session),
@@ -506,7 +508,7 @@ fn key_of_header(policy: &Policy, request: &HttpRequest) -> Result<Option<Key>, 
             Key::from_header(value.as_bytes()).map_err(Problem::invalid_key)?,
         )),
         (Some(_), Some(_)) => Err(Problem::key_given_twice().into()),
-        (None, _) if required => Err(ProblemKind::KeyMissing.into()),
+        (None, _) if required => Err(Problem::key_missing_in(name).into()),
         (None, _) => Ok(None),
     }
 }
@@ -529,11 +531,15 @@ fn fingerprint(
 }
 
 /// Keeps a panic of the service's code from taking the connection down without an answer.
-async fn caught<T>(policy: &Policy, work: impl Future<Output = T>) -> Result<T, Refusal> {
+async fn caught<T>(
+    policy: &Policy,
+    what: &str,
+    work: impl Future<Output = T>,
+) -> Result<T, Refusal> {
     AssertUnwindSafe(work)
         .catch_unwind()
         .await
-        .map_err(|_| misconfigured(policy, "an extractor, a scope or `authorize` panicked"))
+        .map_err(|_| misconfigured(policy, &format!("{what} panicked")))
 }
 
 /// Says in the log which line of the service has to change.

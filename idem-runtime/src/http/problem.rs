@@ -62,7 +62,7 @@ impl ProblemKind {
                 StatusCode::BAD_REQUEST,
                 "key-missing",
                 "Idempotency key missing",
-                "This operation needs an idempotency key: one header line, unique to the operation, and the same for all its repeats.",
+                "This operation needs an idempotency key in the request, unique to what is to be done and the same for all its repeats.",
                 None,
             ),
             Self::KeyInvalid => (
@@ -151,6 +151,16 @@ impl Problem {
         Self {
             kind,
             detail: Cow::Borrowed(kind.row().3),
+        }
+    }
+
+    pub(crate) fn key_missing_in(header: &str) -> Self {
+        let detail = format!(
+            "This operation needs an idempotency key in the header `{header}`, unique to what is to be done and the same for all its repeats."
+        );
+        Self {
+            kind: ProblemKind::KeyMissing,
+            detail: Cow::Owned(detail),
         }
     }
 

@@ -87,7 +87,8 @@ impl Fingerprinting {
 pub struct FingerprintInput<'a> {
     /// The method, such as `POST`.
     pub method: &'a str,
-    /// The matched route pattern, such as `/orders/{id}`.
+    /// The operation: its name where the endpoint has one, else method and matched route pattern,
+    /// such as `POST /orders/{id}`.
     pub route: &'a str,
     /// The concrete path, such as `/orders/7`.
     pub path: &'a str,
@@ -100,7 +101,7 @@ pub struct FingerprintInput<'a> {
 }
 
 impl<'a> FingerprintInput<'a> {
-    /// Describes a request without query and content type, whose route is its path.
+    /// Describes a request without query and content type, whose operation is its path.
     ///
     /// Meant for testing a function of one's own; the other fields can be set afterwards.
     #[must_use]

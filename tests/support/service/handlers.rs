@@ -10,14 +10,15 @@ use actix_web::{
     FromRequest, HttpRequest, HttpResponse, ResponseError, dev::Payload, http::StatusCode, web,
 };
 use deadpool_postgres::tokio_postgres;
-use idem_runtime::{IdempotencyKey, ScopeKey, idempotent, postgres::Tx};
+use idem_runtime::{ScopeKey, idempotent, postgres::Tx};
 
 use super::{
     Executions, Pool,
     script::{Script, Step},
+    unscripted,
 };
 
-/// The caller, as the header `x-account` names it. A revoked one (`revoked` in app data) gets 403.
+/// The caller, as the header `x-account` names it. `revoked` is nobody any more, `leaver` since the first execution.
 #[derive(Clone, Debug, ScopeKey)]
 pub struct Account(pub String);
 
@@ -28,8 +29,10 @@ impl FromRequest for Account {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let header = request.headers().get("x-account");
         let account = header.and_then(|value| value.to_str().ok());
+        let runs = request.app_data::<Runs>().map_or(0, |runs| runs.get());
         ready(match account {
             Some("revoked") => Err(Failure::status(403)),
+            Some("leaver") if runs > 0 => Err(Failure::status(403)),
             Some(account) => Ok(Self(account.to_owned())),
             None => Err(Failure::status(401)),
         })
@@ -46,7 +49,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn status(status: u16) -> Self {
+    pub(super) fn status(status: u16) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Self { status, code: None }
     }
@@ -57,6 +60,8 @@ impl fmt::Display for Failure {
         write!(f, "failure {} {:?}", self.status, self.code)
     }
 }
+
+impl std::error::Error for Failure {}
 
 impl ResponseError for Failure {
     fn status_code(&self) -> StatusCode {
@@ -145,7 +150,7 @@ pub async fn play(
 }
 
 type Scripted = web::Json<Script>;
-type Runs = web::Data<Executions>;
+pub(super) type Runs = web::Data<Executions>;
 #[allow(
     dead_code,
     reason = "named so that no handler takes a `web::Data<Pool>`"
@@ -212,11 +217,17 @@ scripted! { account script;
 }
 
 fn by_note(input: &idem_runtime::FingerprintInput<'_>) -> Vec<u8> {
-    let script: Script = serde_json::from_slice(input.body).unwrap_or_default();
+    let script: Script = serde_json::from_slice(input.body).expect("a script");
     script.note.into_bytes()
 }
 
-async fn may_act(account: &Account, _: &Scripted, runs: &Runs, _: &Shared) -> Result<(), Failure> {
+async fn may_act(
+    account: &Account,
+    script: &Scripted,
+    runs: &Runs,
+    _: &Shared,
+) -> Result<(), Failure> {
+    assert_ne!(script.note, "panic", "the script wants it");
     // Revoked after the first execution.
     if account.0 == "once" && runs.get() > 0 {
         return Err(Failure::status(403));
@@ -224,38 +235,12 @@ async fn may_act(account: &Account, _: &Scripted, runs: &Runs, _: &Shared) -> Re
     Ok(())
 }
 
-/// Answers with what was derived from the key in use.
-#[idempotent(scope = account, operation = "derive")]
-pub async fn deriving(account: Account, key: IdempotencyKey, _tx: &Tx) -> HttpResponse {
-    let _ = account;
-    HttpResponse::Ok().body(format!("{} {}", key.as_str(), key.derive("charge")))
-}
-
-/// Answers with what was derived, or that there is no key.
-#[idempotent(scope = account, key = optional)]
-pub async fn perhaps_deriving(
-    account: Account,
-    key: Option<IdempotencyKey>,
-    _tx: &Tx,
-) -> HttpResponse {
-    let _ = account;
-    HttpResponse::Ok().body(key.map_or_else(|| "none".to_owned(), |key| key.derive("charge")))
-}
-
-/// Echoes its body, so that any bytes can be stored.
-#[idempotent(scope = account)]
-pub async fn echo(account: Account, body: web::Bytes, tx: &Tx) -> Result<HttpResponse, Failure> {
-    let insert = "INSERT INTO effects (scope, note) VALUES ($1, 'echo')";
-    tx.execute(insert, &[&account.0]).await?;
-    Ok(HttpResponse::Ok()
-        .content_type("application/octet-stream")
-        .body(body))
-}
-
 /// Routes of all handlers.
 pub fn routes(app: &mut web::ServiceConfig) {
     app.route("/effects", web::post().to(effects))
         .route("/effects", web::get().to(effects))
+        .route("/effects", web::head().to(effects))
+        .route("/effects", web::patch().to(effects))
         .route("/orders/{id}", web::post().to(effects))
         .route("/waiting", web::post().to(waiting))
         .route("/impatient", web::post().to(impatient))
@@ -275,7 +260,5 @@ pub fn routes(app: &mut web::ServiceConfig) {
         .route("/global", web::post().to(global))
         .route("/keyed", web::post().to(keyed_by_note))
         .route("/authorized", web::post().to(authorized))
-        .route("/deriving", web::post().to(deriving))
-        .route("/perhaps-deriving", web::post().to(perhaps_deriving))
-        .route("/echo", web::post().to(echo));
+        .configure(unscripted::routes);
 }

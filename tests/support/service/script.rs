@@ -79,7 +79,7 @@ impl Script {
     /// Sets the note, and with it the request's fingerprint.
     #[must_use]
     pub fn note(mut self, note: &str) -> Self {
-        self.note = note.to_owned();
+        note.clone_into(&mut self.note);
         self
     }
 
