@@ -522,7 +522,7 @@ fn fingerprint(
     let decoded = body::decode(request.headers(), body, policy.max_body)?;
     let media_type = request.headers().get(CONTENT_TYPE);
     let mut input = FingerprintInput::new(request.method().as_str(), request.path(), &decoded);
-    input.route = operation;
+    input.operation = operation;
     input.query = request.query_string();
     input.content_type = media_type
         .and_then(|value| value.to_str().ok())

@@ -89,7 +89,7 @@ pub struct FingerprintInput<'a> {
     pub method: &'a str,
     /// The operation: its name where the endpoint has one, else method and matched route pattern,
     /// such as `POST /orders/{id}`.
-    pub route: &'a str,
+    pub operation: &'a str,
     /// The concrete path, such as `/orders/7`.
     pub path: &'a str,
     /// The query as it was sent, without the question mark; empty where there is none.
@@ -108,7 +108,7 @@ impl<'a> FingerprintInput<'a> {
     pub const fn new(method: &'a str, path: &'a str, body: &'a [u8]) -> Self {
         Self {
             method,
-            route: path,
+            operation: path,
             path,
             query: "",
             content_type: "",
@@ -122,7 +122,7 @@ impl fmt::Debug for FingerprintInput<'_> {
         // Concrete path, query and body may hold what must not be logged.
         f.debug_struct("FingerprintInput")
             .field("method", &self.method)
-            .field("route", &self.route)
+            .field("operation", &self.operation)
             .field("body", &self.body.len())
             .finish_non_exhaustive()
     }
@@ -191,7 +191,7 @@ impl Framed {
 
     fn request(self, input: &FingerprintInput<'_>, content: &Content<'_>) -> Self {
         self.field(input.method.as_bytes())
-            .field(input.route.as_bytes())
+            .field(input.operation.as_bytes())
             .field(input.path.as_bytes())
             .field(input.query.as_bytes())
             .field(content.media_type.as_bytes())

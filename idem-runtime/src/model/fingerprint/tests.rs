@@ -46,7 +46,7 @@ fn multipart(boundary: &str, parts: &Form) -> Fingerprint {
 fn digests_are_those_of_records_already_stored() {
     let input = FingerprintInput {
         method: "POST",
-        route: "/orders/{id}/payments",
+        operation: "/orders/{id}/payments",
         path: "/orders/7/payments",
         query: "dry_run=1",
         content_type: "Application/JSON; charset=utf-8",
@@ -113,7 +113,7 @@ fn digests_are_those_of_records_already_stored() {
 fn every_field_is_part_of_the_fingerprint() {
     let input = FingerprintInput {
         method: "PUT",
-        route: "/{a}",
+        operation: "/{a}",
         path: "/1",
         query: "q",
         content_type: "text/plain",
@@ -125,7 +125,7 @@ fn every_field_is_part_of_the_fingerprint() {
             ..input
         },
         FingerprintInput {
-            route: "/{b}",
+            operation: "/{b}",
             ..input
         },
         FingerprintInput {
@@ -379,13 +379,13 @@ fn debug_output_shows_four_bytes_of_the_digest_and_no_content() {
     let digest = Fingerprint(std::array::from_fn(|i| u8::try_from(i).unwrap() + 1));
     assert_eq!(format!("{digest:?}"), "Fingerprint(1:02030405..)");
     let input = FingerprintInput {
-        route: "/{id}",
+        operation: "/{id}",
         query: "s3cret",
         ..FingerprintInput::new("POST", "/s3cret", b"s3cret")
     };
     assert_eq!(
         format!("{input:?}"),
-        "FingerprintInput { method: \"POST\", route: \"/{id}\", body: 6, .. }"
+        "FingerprintInput { method: \"POST\", operation: \"/{id}\", body: 6, .. }"
     );
 }
 
