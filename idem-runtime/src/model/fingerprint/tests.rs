@@ -417,7 +417,7 @@ proptest! {
         };
         let digest = |(method, route, path, query, content_type, body): (_, _, _, _, _, &str)| {
             let body = body.as_bytes();
-            let input = FingerprintInput { method, route, path, query, content_type, body };
+            let input = FingerprintInput { method, operation: route, path, query, content_type, body };
             Fingerprinting::Meaning.of(&input)
         };
         let (one, other) = cuts.into_iter().unzip();
