@@ -6,7 +6,7 @@ use idem_tests::{
     database::Database,
     raw_http::Connection,
     service::{
-        Client, EFFECTS, Reply, Service, ServiceProcess,
+        Client, EFFECTS, Reply, Service, ServiceProcess, Setup,
         script::{Script, Step, sql},
     },
 };
@@ -96,7 +96,7 @@ async fn killed_and_retried_on_another(script: &Script, asleep: impl AsyncFn(&Da
 #[tokio::test]
 async fn request_of_a_process_killed_asleep_in_rust_runs_at_once_on_another() {
     killed_and_retried_on_another(&asleep_in_rust(), async |database| {
-        database.until_idle_in_transaction(1).await;
+        database.until_asleep_in_rust(1).await;
     })
     .await;
 }
@@ -115,7 +115,7 @@ async fn killed_process_leaves_nothing_to_clean_up_for_its_successor() {
     let script = asleep_in_rust();
     let mut first = ServiceProcess::start(SERVICE, &database.url());
     send_in_vain(&first.client, "k", &script);
-    database.until_idle_in_transaction(1).await;
+    database.until_asleep_in_rust(1).await;
     first.kill();
 
     let successor = ServiceProcess::start(SERVICE, &database.url());
@@ -133,19 +133,19 @@ async fn paused_process_loses_the_key_in_time_and_cannot_write_a_second_effect_w
         ServiceProcess::start(SERVICE, &database.url()),
         ServiceProcess::start(SERVICE, &database.url()),
     );
-    let script = Script::sleeping(250);
-    let hurried = |client: &Client| client.request("/hurried").key("k").script(&script);
-    let sent = tokio::spawn(hurried(&first.client).try_send());
-    database.until_idle_in_transaction(1).await;
+    let script = Script::sleeping(1_000);
+    let limited = |client: &Client| client.request("/limited").key("k").script(&script);
+    let sent = tokio::spawn(limited(&first.client).try_send());
+    database.until_asleep_in_rust(1).await;
     first.signal("STOP");
-    hurried(&second.client)
+    limited(&second.client)
         .send()
         .await
         .assert_problem(409, "in-progress");
 
-    // The handler's 300 ms and two flights of 5 s.
-    database.until_idle_in_transaction(0).await;
-    let reply = hurried(&second.client).send().await;
+    // The handler's 2 s and two flights of 5 s.
+    database.until_asleep_in_rust(0).await;
+    let reply = limited(&second.client).send().await;
     reply.assert(StatusCode::CREATED, false);
     first.signal("CONT");
     let late = sent.await.unwrap().unwrap();
@@ -154,17 +154,34 @@ async fn paused_process_loses_the_key_in_time_and_cannot_write_a_second_effect_w
         assert_eq!(late.body, reply.body);
     }
     assert_eq!((database.effects(), database.records()), (1, 1));
-    let again = hurried(&first.client).send().await;
+    let again = limited(&first.client).send().await;
     assert_eq!(again.assert(StatusCode::CREATED, true).body, reply.body);
     database.assert_clean(8).await;
+}
+
+/// Whoever is stopped by force has as little time as one that is killed, but its process goes on.
+#[tokio::test]
+async fn server_stopped_by_force_at_any_moment_leaves_effect_and_record_or_neither() {
+    let database = EFFECTS.database();
+    for number in 0..12_u64 {
+        let service = Service::start(&database.url()).await;
+        for client in 0..3 {
+            let key = format!("k{number}-{client}");
+            send_in_vain(&service.client, &key, &Script::sleeping(5).note(&key));
+        }
+        sleep(Duration::from_millis(number * 4)).await;
+        drop(service);
+    }
+    database.assert_clean(0).await;
+    assert_eq!(database.run_sql(ONE_SIDED).unwrap(), "0");
 }
 
 async fn hung_up(hang_up: impl AsyncFn(Connection)) {
     let database = EFFECTS.database();
     let service = Service::start(&database.url()).await;
-    let script = Script::sleeping(500);
+    let script = Script::sleeping(1_000);
     let connection = connected(&service.client, "k", &script).await;
-    database.until_idle_in_transaction(1).await;
+    database.until_asleep_in_rust(1).await;
     hang_up(connection).await;
 
     database
@@ -195,6 +212,11 @@ async fn client_that_closes_only_its_sending_side_gets_its_answer() {
     .await;
 }
 
+/// Counts effects without a record and records without an effect, where the note is the key.
+const ONE_SIDED: &str = "SELECT count(*) FROM (SELECT note FROM effects WHERE note <> 'note') e \
+                         FULL JOIN (SELECT key FROM idem.records WHERE key <> 'warm') r ON note = key \
+                         WHERE note IS NULL OR key IS NULL";
+
 /// The work goes through many states; a reset has to be right in each.
 #[tokio::test]
 async fn reset_at_any_moment_leaves_effect_and_record_or_neither() {
@@ -209,16 +231,12 @@ async fn reset_at_any_moment_leaves_effect_and_record_or_neither() {
         connection.reset().unwrap();
     }
     database.assert_clean(4).await;
-
-    let one_sided = "SELECT count(*) FROM (SELECT note FROM effects WHERE note <> 'note') e \
-                     FULL JOIN (SELECT key FROM idem.records WHERE key <> 'warm') r ON note = key \
-                     WHERE note IS NULL OR key IS NULL";
-    assert_eq!(database.run_sql(one_sided).unwrap(), "0");
+    assert_eq!(database.run_sql(ONE_SIDED).unwrap(), "0");
     for number in 0..60 {
         let reply = service.post(&format!("k{number}"), &script(number)).await;
         assert_eq!(reply.status, 201);
     }
-    assert_eq!(database.run_sql(one_sided).unwrap(), "0");
+    assert_eq!(database.run_sql(ONE_SIDED).unwrap(), "0");
     assert_eq!((database.effects(), database.records()), (61, 61));
     assert_eq!(service.pool.status().size, service.pool.status().available);
     database.assert_clean(4).await;
@@ -230,7 +248,7 @@ async fn stop_of_a_process_waits_for_the_work_of_a_client_that_has_hung_up() {
     let mut service = ServiceProcess::start(SERVICE, &database.url());
     let script = Script::sleeping(1_000);
     let connection = connected(&service.client, "k", &script).await;
-    database.until_idle_in_transaction(1).await;
+    database.until_asleep_in_rust(1).await;
     connection.reset().unwrap();
     block_in_place(|| service.terminate());
     assert_eq!((database.effects(), database.records()), (1, 1));
@@ -246,7 +264,7 @@ async fn draining_before_a_stop_waits_for_the_work_of_a_client_that_has_hung_up(
     let service = Service::start(&database.url()).await;
     let script = Script::sleeping(1_000);
     let connection = connected(&service.client, "k", &script).await;
-    database.until_idle_in_transaction(1).await;
+    database.until_asleep_in_rust(1).await;
     connection.reset().unwrap();
     service.idempotency.drain().await;
     service.handle.stop(true).await;
@@ -291,34 +309,48 @@ async fn stop_under_load_loses_no_request_whose_handler_has_begun() {
     database.assert_clean(0).await;
 }
 
-/// An idle worker leaves at once; a connection that it had opened may be in use by the other one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stop_answers_every_request_that_is_in_its_handler() {
     let database = EFFECTS.database();
-    let mut service = ServiceProcess::start(SERVICE, &database.url());
-    // Each worker opens connections.
-    let mut warm = JoinSet::new();
-    for number in 0..8 {
-        let request = service
-            .client
-            .request("/effects")
-            .key(&format!("w{number}"));
-        warm.spawn(request.script(&Script::sleeping(100)).send());
-    }
-    warm.join_all().await;
-    for connections in [1, 3] {
+    for requests in [1, 3] {
+        let mut service = ServiceProcess::start(SERVICE, &database.url());
         let mut sent = JoinSet::new();
-        for number in 0..connections {
+        for number in 0..requests {
             let request = service.client.request("/effects");
-            let key = format!("k{connections}-{number}");
+            let key = format!("k{requests}-{number}");
             sent.spawn(request.key(&key).script(&Script::sleeping(1_500)).send());
         }
-        database.until_idle_in_transaction(connections).await;
+        database.until_asleep_in_rust(requests).await;
         block_in_place(|| service.terminate());
         for reply in sent.join_all().await {
             reply.assert(StatusCode::CREATED, false);
         }
-        service = ServiceProcess::start(SERVICE, &database.url());
     }
-    assert_eq!((database.effects(), database.records()), (12, 12));
+    assert_eq!((database.effects(), database.records()), (4, 4));
+}
+
+/// An idle worker leaves at once, and would take every connection along that was opened on it.
+#[tokio::test]
+async fn stop_does_not_harm_a_request_whose_connection_another_worker_has_opened() {
+    let database = EFFECTS.database();
+    // Workers are served in turn; whichever opened the one connection, once the other one uses it.
+    for earlier in 1..=2 {
+        let setup = Setup {
+            pool: 1,
+            ..Setup::default()
+        };
+        let service = Service::with(&database.url(), setup).await;
+        for number in 0..earlier {
+            let key = format!("e{earlier}-{number}");
+            service.post(&key, &Script::default()).await;
+        }
+        let key = format!("k{earlier}");
+        let request = service.client.request("/effects").key(&key);
+        let sent = tokio::spawn(request.script(&Script::sleeping(1_500)).send());
+        database.until_asleep_in_rust(1).await;
+        service.handle.stop(true).await;
+        sent.await.unwrap().assert(StatusCode::CREATED, false);
+        assert_eq!(service.executions.get(), earlier + 1);
+    }
+    assert_eq!((database.effects(), database.records()), (5, 5));
 }

@@ -52,7 +52,7 @@ async fn request_that_gets_no_connection_in_time_is_a_503_and_runs_later() {
     let slow = Script::sleeping(3_000);
     let request = service.client.request("/effects").key("slow").script(&slow);
     let first = tokio::spawn(request.send());
-    database.until_idle_in_transaction(1).await;
+    database.until_asleep_in_rust(1).await;
     let refused = service.post("k", &Script::default()).await;
     refused.assert_problem(503, "store-unavailable");
     assert!(refused.headers.contains_key("retry-after"));
@@ -171,14 +171,14 @@ async fn connections_that_the_server_has_ended_are_replaced_unnoticed() {
         .assert(StatusCode::CREATED, false);
 
     // Under a handler: its COMMIT is in doubt, and it runs again.
-    let script = Script::sleeping(700).note("slow");
+    let script = Script::sleeping(1_000).note("slow");
     let request = service
         .client
         .request("/effects")
         .key("slow")
         .script(&script);
     let running = tokio::spawn(request.send());
-    database.until_idle_in_transaction(1).await;
+    database.until_asleep_in_rust(1).await;
     database.run_sql(end_all).unwrap();
     running.await.unwrap().assert(StatusCode::CREATED, false);
     assert_eq!((database.effects(), database.records()), (6, 6));

@@ -124,7 +124,7 @@ async fn record_that_the_claim_could_not_see_is_the_answer_and_the_handler_ran_i
         let stored = send(&service, path, "stored", &script).await;
         let request = service.client.request(path).key("k");
         let running = tokio::spawn(request.script(&script).send());
-        database.until_idle_in_transaction(1).await;
+        database.until_asleep_in_rust(1).await;
         let copied = format!(
             "INSERT INTO idem.records SELECT scope, operation, 'k', request, fingerprint, status, headers, body, \
              created_at, expires_at FROM idem.records WHERE operation = 'POST {path}' AND key = 'stored'"
@@ -149,7 +149,7 @@ async fn other_request_that_the_claim_could_not_see_is_a_mismatch_and_not_a_seco
     let script = Script::sleeping(1_000);
     let request = service.client.request("/effects").key("k");
     let running = tokio::spawn(request.script(&script).send());
-    database.until_idle_in_transaction(1).await;
+    database.until_asleep_in_rust(1).await;
     database
         .run_sql(
             "INSERT INTO idem.records SELECT scope, operation, 'k', request, fingerprint, status, headers, body, \

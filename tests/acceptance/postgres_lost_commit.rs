@@ -136,7 +136,7 @@ async fn process_killed_after_its_commit_has_done_the_work_and_the_repeat_is_a_r
     let script = Script::sleeping(1_000);
     let request = first.client.request("/effects").key("k").script(&script);
     let sent = tokio::spawn(request.try_send());
-    database.until_idle_in_transaction(1).await;
+    database.until_asleep_in_rust(1).await;
     // The answer to COMMIT is on its way for longer than the process lives.
     relay.set_latency(Duration::from_secs(60));
     database.until("SELECT count(*) FROM effects", "1").await;
@@ -188,11 +188,11 @@ async fn claim_that_is_swallowed_is_a_503_in_time_and_a_later_repeat_runs() {
 #[tokio::test]
 async fn commit_that_is_swallowed_is_a_503_in_time_and_a_later_repeat_runs() {
     let relayed = Relayed::start().await;
-    let script = Script::sleeping(500);
+    let script = Script::sleeping(1_000);
     let request = relayed.service.client.request("/effects").key("k");
     let start = Instant::now();
     let sent = tokio::spawn(request.script(&script).send());
-    relayed.database.until_idle_in_transaction(1).await;
+    relayed.database.until_asleep_in_rust(1).await;
     relayed.relay.black_hole(true);
     let reply = sent.await.unwrap();
     reply.assert_problem(503, "store-unavailable");
@@ -204,18 +204,20 @@ async fn commit_that_is_swallowed_is_a_503_in_time_and_a_later_repeat_runs() {
     relayed.assert_settled(&script, &reply, 1).await;
 }
 
+/// Lets every COMMIT take a second.
+fn slow_to_commit(database: &Database) {
+    let slow = "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS \
+                'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'; \
+                CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED \
+                FOR EACH ROW EXECUTE FUNCTION dawdle()";
+    database.run_sql(slow).unwrap();
+}
+
 /// Loses the answer to a COMMIT that takes a second, and returns the answer of the repeats.
 async fn repeat_after_a_swallowed_answer(
     configure: fn(Builder<Pool>) -> Builder<Pool>,
 ) -> (Relayed, Reply) {
-    let prepare = |database: &Database| {
-        let slow = "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS \
-                    'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'; \
-                    CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED \
-                    FOR EACH ROW EXECUTE FUNCTION dawdle()";
-        database.run_sql(slow).unwrap();
-    };
-    let relayed = Relayed::with(prepare, configure).await;
+    let relayed = Relayed::with(slow_to_commit, configure).await;
     let script = Script::default();
     let request = relayed.service.client.request("/effects").key("k");
     let start = Instant::now();
@@ -251,6 +253,24 @@ async fn commit_that_the_server_gives_up_since_its_client_has_gone_runs_at_the_r
     assert_eq!(relayed.service.executions.get(), 2);
 }
 
+/// The server's last word on such a session is an error, and yet no proof that it rolled back.
+#[tokio::test]
+async fn session_that_is_ended_inside_its_commit_is_in_doubt_and_the_handler_runs_again() {
+    let database = EFFECTS.database();
+    slow_to_commit(&database);
+    let service = Service::start(&database.url()).await;
+    let request = service.client.request("/effects").key("k");
+    let sent = tokio::spawn(request.script(&Script::default()).send());
+    database.until_asleep_in_sql(1).await;
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+               WHERE datname = current_database() AND wait_event = 'PgSleep'";
+    database.run_sql(end).unwrap();
+    sent.await.unwrap().assert(StatusCode::CREATED, false);
+    assert_eq!(service.executions.get(), 2);
+    assert_eq!((database.effects(), database.records()), (1, 1));
+    database.assert_clean(4).await;
+}
+
 #[tokio::test]
 async fn refused_connections_are_a_503_and_the_service_recovers_by_itself() {
     let relayed = Relayed::start().await;
@@ -271,12 +291,12 @@ async fn refused_connections_are_a_503_and_the_service_recovers_by_itself() {
 #[tokio::test]
 async fn connection_lost_inside_the_handler_is_undone_and_a_repeat_runs() {
     let relayed = Relayed::start().await;
-    let script = Script::sleeping(500);
+    let script = Script::sleeping(1_000);
     let request = relayed.service.client.request("/effects").key("k");
     let sent = tokio::spawn(request.script(&script).send());
-    relayed.database.until_idle_in_transaction(1).await;
+    relayed.database.until_asleep_in_rust(1).await;
     relayed.relay.refuse(true);
-    relayed.database.until_idle_in_transaction(0).await;
+    relayed.database.until_asleep_in_rust(0).await;
     relayed.relay.refuse(false);
     // Nothing of the handler failed, and its COMMIT did: it runs again.
     let reply = sent.await.unwrap();

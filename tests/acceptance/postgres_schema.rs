@@ -123,10 +123,10 @@ async fn services_with_schemas_of_their_own_share_a_database_and_no_keys() {
     );
     two.idempotency.migrate().await.unwrap();
     two.idempotency.verify_schema().await.unwrap();
-    let script = Script::sleeping(700);
+    let script = Script::sleeping(1_000);
     let request = one.client.request("/effects").key("k").script(&script);
     let running = tokio::spawn(request.send());
-    database.until_idle_in_transaction(1).await;
+    database.until_asleep_in_rust(1).await;
     // The other's lock is not in the way.
     two.post("k", &script)
         .await

@@ -127,7 +127,7 @@ async fn second_request_is_refused_while_the_first_runs_on_another_server_and_re
     let script = Script::sleeping(1_000);
     let request = one.client.request("/effects").key("k").script(&script);
     let first = tokio::spawn(request.send());
-    database.until_idle_in_transaction(1).await;
+    database.until_asleep_in_rust(1).await;
     let second = two.post("k", &script).await;
     second.assert_problem(409, "in-progress");
     let other = two.post("k", &script.clone().note("other")).await;

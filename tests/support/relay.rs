@@ -301,6 +301,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn long_answers_are_held_back_once_and_not_in_pieces() {
+        let (_database, relay, client) = behind_relay(NO_TIME).await;
+        let latency = Duration::from_millis(500);
+        relay.set_latency(latency);
+        let start = Instant::now();
+        let text = "SELECT repeat('x', 2000)";
+        let answers = tokio::join!(client.simple_query(text), client.simple_query(text));
+        assert!(answers.0.is_ok() && answers.1.is_ok());
+        assert!(start.elapsed() >= latency && start.elapsed() < 2 * latency);
+    }
+
+    #[tokio::test]
     async fn transaction_cut_before_its_commit_is_rolled_back() {
         let (database, relay, client) = behind_relay(NO_TIME).await;
         client.batch_execute("BEGIN").await.unwrap();

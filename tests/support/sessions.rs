@@ -39,10 +39,15 @@ impl Database {
         }
     }
 
-    /// Waits until this many transactions are open in which a handler sleeps in Rust.
-    pub async fn until_idle_in_transaction(&self, sessions: usize) {
-        let idle = format!("SELECT count(*) {OTHERS} AND state = 'idle in transaction'");
-        self.until(&idle, &sessions.to_string()).await;
+    /// Waits until this many handlers sleep in Rust, their effect written.
+    pub async fn until_asleep_in_rust(&self, handlers: usize) {
+        // Between two statements a session is idle too, but not for long.
+        let idle = format!(
+            "SELECT count(*) {OTHERS} AND state = 'idle in transaction' \
+             AND (query LIKE 'INSERT INTO effects%' OR query LIKE '%nextval%') \
+             AND state_change < clock_timestamp() - interval '0.1 s'"
+        );
+        self.until(&idle, &handlers.to_string()).await;
     }
 
     /// Waits until this many sessions sleep inside a statement.

@@ -188,6 +188,8 @@ scripted! { account script;
     brief [scope = account, ttl = "2s", timeout = "1s"]
     /// The handler has little time.
     hurried [scope = account, timeout = "1s"]
+    /// The handler has some time.
+    limited [scope = account, timeout = "2s"]
     /// Small bodies, small answers.
     small [scope = account, max_body = "1KiB", max_response = "1KiB"]
     /// The key may be missing.
@@ -246,6 +248,7 @@ pub fn routes(app: &mut web::ServiceConfig) {
         .route("/impatient", web::post().to(impatient))
         .route("/brief", web::post().to(brief))
         .route("/hurried", web::post().to(hurried))
+        .route("/limited", web::post().to(limited))
         .route("/small", web::post().to(small))
         .route("/optional", web::post().to(optional))
         .route("/renamed", web::post().to(renamed))
