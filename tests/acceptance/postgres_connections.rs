@@ -315,7 +315,10 @@ async fn database_that_restarts_under_a_running_handler_costs_it_a_second_run_an
         let script = Script::sleeping(1_500);
         let request = service.client.request("/effects").key(key).script(&script);
         let running = tokio::spawn(request.send());
-        while service.executions.get() < 2 * number + 1 {
+        // Its effect is written, and it sleeps.
+        let asleep = "SELECT count(*) FROM pg_stat_activity
+                       WHERE state = 'idle in transaction' AND query LIKE 'INSERT INTO effects%'";
+        while cluster.run_sql("shop", asleep).unwrap() != "1" {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let down = match key {
