@@ -268,14 +268,13 @@ async fn serve(demonstrate: bool) -> Result<bool, Box<dyn Error>> {
         (cluster.url("payments"), Some(cluster))
     };
     let pool = postgres::pool(&url).open()?;
-    pool.get().await?.batch_execute(SCHEMA).await?;
-
     let conflict =
         |error: &actix_web::Error| matches!(error.as_error(), Some(PaymentError::Conflict));
     let idempotency = Idempotency::builder(pool.clone())
         .retryable(conflict)
         .build()?;
     idempotency.migrate().await?;
+    pool.get().await?.batch_execute(SCHEMA).await?;
     let _sweeper = idempotency.sweep_every(Duration::from_secs(60));
 
     let (draining, stop) = (idempotency.clone(), tokio::sync::oneshot::channel::<()>());

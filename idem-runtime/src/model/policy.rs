@@ -71,7 +71,7 @@ impl Policy {
             max_body: 2 << 20,
             max_response: 1 << 20,
             operation: None,
-            key: KeyFrom::Header("idempotency-key"),
+            key: KeyFrom::Header("Idempotency-Key"),
             fingerprint: Fingerprinting::Meaning,
             isolation: Isolation::ReadCommitted,
             commit_on: &[],

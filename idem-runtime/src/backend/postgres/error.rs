@@ -63,7 +63,9 @@ pub(super) fn is_stale(error: &Error) -> bool {
 
 pub(super) fn store_error(error: &Error) -> StoreError {
     let Some(refusal) = error.as_db_error() else {
-        return StoreError::Unreachable(error.to_string());
+        // The driver's own text says what it was doing, its source what went wrong.
+        let source = std::error::Error::source(error).map(|source| format!(": {source}"));
+        return StoreError::Unreachable(format!("{error}{}", source.unwrap_or_default()));
     };
     let code = refusal.code();
     match *code {
