@@ -15,6 +15,8 @@ use idem_tests::{
 };
 use reqwest::StatusCode;
 
+use super::start;
+
 const JSON: &str = "Content-Type: application/json";
 const KEY: &str = "Idempotency-Key: k";
 /// What `/small` takes.
@@ -472,12 +474,6 @@ async fn body_of_a_refused_request_is_never_read_as_the_next_request() {
         }
     }
     assert_untouched(&database, &service).await;
-}
-
-async fn start() -> (Database, Service) {
-    let database = EFFECTS.database();
-    let service = Service::start(&database.url()).await;
-    (database, service)
 }
 
 async fn with_body_timeout() -> (Database, Service) {

@@ -399,7 +399,7 @@ async fn span_of_a_request_tells_its_outcome_operation_and_eight_digits_of_its_i
 }
 
 #[actix_web::test]
-async fn errors_of_the_database_are_logged_without_the_values_that_they_name() {
+async fn errors_of_postgres_are_logged_without_the_values_that_they_name() {
     let database = EFFECTS.database();
     database
         .run_sql(

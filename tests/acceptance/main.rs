@@ -9,7 +9,9 @@
 )]
 
 mod answers;
+mod callers;
 mod faults;
+mod fingerprint;
 mod identity;
 mod input;
 mod logs;
@@ -22,3 +24,29 @@ mod postgres_schema;
 mod processes;
 mod promise;
 mod protocol;
+mod unkeyed;
+
+use idem_tests::{
+    database::Database,
+    service::{EFFECTS, Reply, Service},
+};
+use reqwest::StatusCode;
+
+const CREATED: StatusCode = StatusCode::CREATED;
+
+/// Starts a service over a database of its own.
+async fn start() -> (Database, Service) {
+    let database = EFFECTS.database();
+    let service = Service::start(&database.url()).await;
+    (database, service)
+}
+
+/// Posts a body as account `a`.
+async fn send(service: &Service, path: &str, key: &str, media_type: &str, body: &str) -> Reply {
+    let request = service.client.request(path).key(key);
+    request.body(media_type, body.to_owned()).send().await
+}
+
+async fn json(service: &Service, path: &str, key: &str, body: &str) -> Reply {
+    send(service, path, key, "application/json", body).await
+}
