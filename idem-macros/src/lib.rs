@@ -161,7 +161,9 @@ use self::parse::Options;
 ///
 /// The name of what the handler does, 1 to 200 visible ASCII characters. Keys belong to an operation.
 /// Without a name that is the method and the route pattern, so that a renamed route would forget its
-/// keys; `operation = "payments.create"` survives.
+/// keys; `operation = "payments.create"` survives. (A repeat under another *concrete* path is still
+/// another request, and refused with 422.) Handlers on one route that only a guard tells apart, a host or
+/// a version header for example, need names of their own, or they would answer for each other.
 ///
 /// ## fingerprint
 ///

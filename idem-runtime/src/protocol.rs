@@ -84,6 +84,8 @@ pub(crate) enum Outcome {
     Unavailable(Arc<StoreError>),
     /// The database refused the handler's commit; nothing is kept.
     Refused(StoreError),
+    /// The commit of a request without a key is in doubt, and nothing can tell.
+    Unknown(StoreError),
     /// The handler ran as often as it may, and each time something came in between.
     Exhausted,
 }
@@ -329,7 +331,7 @@ impl<O: Open> End<O> {
             KeepError::Swallowed => Outcome::Mistaken(Mistake::Swallowed),
             KeepError::Ended => Outcome::Mistaken(Mistake::Ended),
             KeepError::Refused(error) => Outcome::Refused(error),
-            KeepError::InDoubt(error) => Outcome::Unavailable(Arc::new(error)),
+            KeepError::InDoubt(error) => Outcome::Unknown(error),
         };
         Self::new(outcome, Verdict::Free, None)
     }

@@ -1,6 +1,12 @@
 //! What a service sets up once: the `Idempotency` that its guarded handlers find in the app data.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use actix_web::{Error, HttpRequest, HttpResponse};
 
@@ -159,7 +165,12 @@ impl<B: Backend> Idempotency<B> {
     }
 
     pub(crate) fn render(&self, problem: &Problem, request: &HttpRequest) -> HttpResponse {
-        (self.inner.hooks.render)(problem, request)
+        let render = AssertUnwindSafe(|| (self.inner.hooks.render)(problem, request));
+        // A renderer that panics must not leave the client without an answer.
+        catch_unwind(render).unwrap_or_else(|_| {
+            tracing::error!("the renderer of problem documents panicked");
+            problem.to_response()
+        })
     }
 }
 

@@ -34,6 +34,20 @@ async fn request_without_a_key_is_refused() {
 }
 
 #[tokio::test]
+async fn owner_that_is_too_long_or_nobody_is_refused() {
+    let (database, service) = start().await;
+    let request = |account: &str| service.client.request("/effects").account(account).key("k");
+    let too_long = request(&"a".repeat(513)).script(&Script::default());
+    too_long.send().await.assert_problem(400, "scope-invalid");
+    // An extractor that lets nobody through as somebody is a fault of the service.
+    let nobody = request("").script(&Script::default());
+    nobody.send().await.assert_problem(500, "internal");
+    assert_untouched(&database, &service).await;
+    let longest = request(&"a".repeat(512)).script(&Script::default());
+    longest.send().await.assert(StatusCode::CREATED, false);
+}
+
+#[tokio::test]
 async fn malformed_key_is_refused() {
     let (database, service) = start().await;
     let too_long = "k".repeat(256);

@@ -114,7 +114,7 @@ async fn refusal_whose_commit_was_lost_is_answered_from_the_record() {
 
 /// Without a record nobody can find out: the client is told that it may have happened.
 #[tokio::test]
-async fn lost_commit_of_a_request_without_key_is_a_503() {
+async fn lost_commit_of_a_request_without_key_is_told_to_be_unknown() {
     let relayed = Relayed::start().await;
     relayed.relay.cut_after_commit();
     let request = relayed.service.client.request("/optional");

@@ -270,7 +270,11 @@ async fn answer<B: Backend>(
     let identified = async { guarded.identify() };
     let identified = caught(policy, "the `scope` or `key` expression", identified).await?;
     let Identified { scope, key: stated } = identified.ok_or(ProblemKind::Internal)?;
-    let scope = scope.map_err(|error| misconfigured(policy, &error.to_string()))?;
+    let scope = scope.map_err(|error| match error {
+        // The client may have chosen it, in the path for example.
+        InvalidScope::TooLong => ProblemKind::ScopeInvalid.into(),
+        InvalidScope::Empty => misconfigured(policy, &error.to_string()),
+    })?;
     let key = match policy.key {
         KeyFrom::Request => Some(
             stated
@@ -459,6 +463,14 @@ fn settle(
         Outcome::Unavailable(error) => {
             tracing::warn!(handler, location, "{error}");
             Err(ProblemKind::StoreUnavailable.into())
+        }
+        Outcome::Unknown(error) => {
+            tracing::error!(
+                handler,
+                location,
+                "{error}; without a key nobody can tell whether the transaction was committed"
+            );
+            Err(ProblemKind::OutcomeUnknown.into())
         }
         Outcome::Exhausted => {
             tracing::warn!(

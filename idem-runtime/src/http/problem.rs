@@ -15,6 +15,8 @@ pub enum ProblemKind {
     KeyMissing,
     /// The idempotency key is malformed, or given twice (400).
     KeyInvalid,
+    /// The owner of the key, as the request names it, is longer than 512 bytes (400).
+    ScopeInvalid,
     /// The body ended early or cannot be decoded (400).
     BodyIncomplete,
     /// The body did not arrive in time (408).
@@ -30,6 +32,8 @@ pub enum ProblemKind {
     /// The handler gave no usable answer, or the service is set up wrongly (500). The log says
     /// which.
     Internal,
+    /// The commit of a request without a key is in doubt (500). With a key it would be found out.
+    OutcomeUnknown,
     /// The handler did not answer in time (503).
     HandlerTimeout,
     /// The store is unreachable or busy (503).
@@ -70,6 +74,13 @@ impl ProblemKind {
                 "key-invalid",
                 "Idempotency key malformed",
                 "An idempotency key is 1 to 255 visible ASCII characters, bare or in double quotes.",
+                None,
+            ),
+            Self::ScopeInvalid => (
+                StatusCode::BAD_REQUEST,
+                "scope-invalid",
+                "Owner of the idempotency key too long",
+                "What the request names as the owner of its idempotency key is longer than 512 bytes.",
                 None,
             ),
             Self::BodyIncomplete => (
@@ -119,6 +130,13 @@ impl ProblemKind {
                 "internal",
                 "Operation failed",
                 "The operation failed inside the service. Nothing is recorded under the key: a repeat runs again.",
+                None,
+            ),
+            Self::OutcomeUnknown => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "outcome-unknown",
+                "Outcome unknown",
+                "The operation may or may not have taken effect. Without an idempotency key, a repeat may execute it a second time.",
                 None,
             ),
             Self::HandlerTimeout => (
