@@ -119,7 +119,7 @@ async fn lost_commit_of_a_request_without_key_is_told_to_be_unknown() {
     relayed.relay.cut_after_commit();
     let request = relayed.service.client.request("/optional");
     let reply = request.script(&Script::default()).send().await;
-    assert_eq!(reply.status, 503);
+    reply.assert_problem(500, "outcome-unknown");
     assert_eq!(
         (relayed.service.executions.get(), relayed.database.effects()),
         (1, 1)
