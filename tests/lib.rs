@@ -2,4 +2,4 @@
 
 mod support;
 
-pub use support::{database, raw_http, relay, service};
+pub use support::{database, raw_http, relay, service, sessions};

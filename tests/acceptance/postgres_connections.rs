@@ -11,8 +11,9 @@ use idem_tests::{
     service::{
         EFFECTS, Pool, Service, Setup, TABLES,
         handlers::{self, Failure},
-        script::{Script, Step},
+        script::{Script, Step, sql},
     },
+    sessions::ASLEEP_IN_RUST,
 };
 use reqwest::StatusCode;
 use tokio::task::JoinSet;
@@ -203,7 +204,7 @@ async fn nothing_that_is_set_for_a_request_stays_with_its_connection() {
     let check = "SELECT 1 / (current_setting('app.tenant') = 'a')::int";
     for path in ["/effects", "/serializable", "/optional"] {
         let request = service.client.request(path).key("k");
-        let script = Script::of([idem_tests::service::script::sql(check)]);
+        let script = Script::of([sql(check)]);
         request
             .script(&script)
             .send()
@@ -315,11 +316,8 @@ async fn database_that_restarts_under_a_running_handler_costs_it_a_second_run_an
         let script = Script::sleeping(1_500);
         let request = service.client.request("/effects").key(key).script(&script);
         let running = tokio::spawn(request.send());
-        // Its effect is written, and it sleeps.
-        let asleep = "SELECT count(*) FROM pg_stat_activity
-                       WHERE state = 'idle in transaction' AND query LIKE 'INSERT INTO effects%'";
-        while cluster.run_sql("shop", asleep).unwrap() != "1" {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        while cluster.run_sql("shop", ASLEEP_IN_RUST).unwrap() != "1" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let down = match key {
             "stop" => cluster.stop_server(),

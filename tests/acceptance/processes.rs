@@ -182,19 +182,17 @@ async fn handler_that_outlives_every_time_limit_of_the_database_still_runs_once(
     );
     let script = Script::of([sql("SELECT pg_sleep(2)")]);
     let request = one.client.request("/effects").key("k").script(&script);
-    let mut first = tokio::spawn(request.send());
+    let first = tokio::spawn(request.send());
     database.until_asleep_in_sql(1).await;
     let mut refused = 0;
-    let first = loop {
-        tokio::select! {
-            biased;
-            first = &mut first => break first.unwrap(),
-            second = two.post("k", &script) => match second.status {
-                409 => refused += 1,
-                _ => drop(second.assert(StatusCode::CREATED, true)),
-            },
+    while !first.is_finished() {
+        let second = two.post("k", &script).await;
+        match second.status {
+            409 => refused += 1,
+            _ => drop(second.assert(StatusCode::CREATED, true)),
         }
-    };
+    }
+    let first = first.await.unwrap();
     first.assert(StatusCode::CREATED, false);
     assert!(refused > 0);
     let again = two.post("k", &script).await;

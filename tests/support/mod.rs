@@ -4,4 +4,4 @@ pub mod database;
 pub mod raw_http;
 pub mod relay;
 pub mod service;
-mod sessions;
+pub mod sessions;

@@ -19,6 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const OTHERS: &str = "FROM pg_stat_activity WHERE datname = current_database() \
                       AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
 
+/// Counts the handlers of this database that sleep in Rust, their effect written.
+///
+/// Between two statements a session is idle too, but not for long; a statement that is only prepared shows as well.
+pub const ASLEEP_IN_RUST: &str = "SELECT count(*) FROM pg_stat_activity \
+    WHERE datname = current_database() AND state = 'idle in transaction' \
+    AND (query LIKE 'INSERT INTO effects%' OR query LIKE '%nextval%') \
+    AND state_change < clock_timestamp() - interval '0.1 s'";
+
 impl Database {
     /// Waits until a query brings what is expected.
     ///
@@ -41,13 +49,7 @@ impl Database {
 
     /// Waits until this many handlers sleep in Rust, their effect written.
     pub async fn until_asleep_in_rust(&self, handlers: usize) {
-        // Between two statements a session is idle too, but not for long.
-        let idle = format!(
-            "SELECT count(*) {OTHERS} AND state = 'idle in transaction' \
-             AND (query LIKE 'INSERT INTO effects%' OR query LIKE '%nextval%') \
-             AND state_change < clock_timestamp() - interval '0.1 s'"
-        );
-        self.until(&idle, &handlers.to_string()).await;
+        self.until(ASLEEP_IN_RUST, &handlers.to_string()).await;
     }
 
     /// Waits until this many sessions sleep inside a statement.
