@@ -41,6 +41,9 @@
 //! | `compress` | yes | request bodies in gzip, deflate, brotli and zstd; without it they are answered 415 |
 //! | `uuid` | no | `uuid::Uuid` as a scope and as a key |
 
+#[cfg(not(feature = "postgres"))]
+compile_error!("idem-runtime needs a backend: enable the feature `postgres`");
+
 mod backend;
 mod error;
 mod gate;

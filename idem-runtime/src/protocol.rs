@@ -23,7 +23,8 @@ const RESOLVE: Duration = Duration::from_secs(5);
 /// Runs the user's handler; the layer above knows how.
 pub(crate) trait Handler<O> {
     /// Runs it once inside the open transaction.
-    fn run(&mut self, open: &mut O) -> impl Future<Output = Ran>;
+    /// In its last run, an error that asks for another one is an answer like any other.
+    fn run(&mut self, open: &mut O, last: bool) -> impl Future<Output = Ran>;
 
     /// Whether anybody still waits for the answer.
     fn is_wanted(&self) -> bool;
@@ -134,6 +135,27 @@ pub(crate) async fn enter(gate: &Arc<Gate>, call: &Call, until: Instant) -> Resu
     }
 }
 
+/// Answers a request that this process knows to contradict another one under its key. Its own
+/// refusal may be stored all the same, and only the database knows.
+pub(crate) async fn contradict<B: Backend>(backend: &B, call: &Call) -> End<B::Open> {
+    let Claimed {
+        open,
+        locked,
+        found,
+        ..
+    } = match backend.claim(call).await {
+        Ok(claimed) => claimed,
+        Err(error) => {
+            return End::new(Outcome::Unavailable(Arc::new(error)), Verdict::Free, None);
+        }
+    };
+    let outcome = match decide(&found, &call.fingerprint, locked) {
+        Decision::Replay(record) => Outcome::Replay(record),
+        Decision::Mismatch(_) | Decision::Run | Decision::Busy => Outcome::Mismatch,
+    };
+    End::new(outcome, Verdict::Free, Some(open))
+}
+
 /// Watches the leader: a claim is waited for, a running handler only as long as the endpoint says.
 async fn follow(
     mut watched: watch::Receiver<State>,
@@ -227,7 +249,7 @@ async fn execute<B: Backend>(
         } else {
             runs += 1;
             pass.running(call.fingerprint);
-            match handler.run(&mut open).await {
+            match handler.run(&mut open, runs == RUNS).await {
                 Ran::Commit(snapshot) => (Kind::Effect, snapshot),
                 // Between the rollback and the second claim a duplicate may have had its effect:
                 // then that is the answer, not the refusal.
@@ -239,12 +261,12 @@ async fn execute<B: Backend>(
                     };
                     continue;
                 }
-                Ran::Again if runs < RUNS => {
+                Ran::Again => {
                     open.give_up().await;
                     claimed = claim(backend, call, until, || handler.is_wanted()).await?;
                     continue;
                 }
-                Ran::Release | Ran::Again => {
+                Ran::Release => {
                     return Ok(End::undone(Outcome::Answer(None), open).await);
                 }
                 Ran::Failed(mistake) => return Ok(End::mistaken(mistake, open).await),
@@ -267,7 +289,7 @@ async fn execute<B: Backend>(
                 let verdict = Verdict::Recorded(record);
                 return Ok(End::new(Outcome::Answer(Some(kind)), verdict, None));
             }
-            Err(KeepError::InDoubt(cause)) => {
+            Err(KeepError::InDoubt(cause) | KeepError::Overtaken(cause)) => {
                 tracing::debug!(%cause, "the commit is in doubt: claiming the key again");
                 in_doubt = true;
                 claimed = resolve(backend, call).await?;
@@ -289,7 +311,7 @@ pub(crate) async fn run_unrecorded<B: Backend>(
             return End::new(Outcome::Unavailable(Arc::new(error)), Verdict::Free, None);
         }
     };
-    match handler.run(&mut open).await {
+    match handler.run(&mut open, true).await {
         Ran::Commit(_) => match open.commit().await {
             Ok(()) => End::new(Outcome::Answer(None), Verdict::Free, None),
             Err(error) => End::not_kept(error),
@@ -332,6 +354,7 @@ impl<O: Open> End<O> {
             KeepError::Ended => Outcome::Mistaken(Mistake::Ended),
             KeepError::Refused(error) => Outcome::Refused(error),
             KeepError::InDoubt(error) => Outcome::Unknown(error),
+            KeepError::Overtaken(error) => Outcome::Unavailable(Arc::new(error)),
         };
         Self::new(outcome, Verdict::Free, None)
     }

@@ -142,6 +142,32 @@ async fn record_that_the_claim_could_not_see_is_the_answer_and_the_handler_ran_i
 }
 
 #[tokio::test]
+async fn refusal_that_the_snapshot_hides_does_not_become_an_effect() {
+    let database = EFFECTS.database();
+    let service = service(&database).await;
+    let script = Script::sleeping(1_000);
+    for path in ["/repeatable", "/serializable"] {
+        let stored = send(&service, path, "stored", &script).await;
+        stored.assert(StatusCode::CREATED, false);
+        let effects = database.effects();
+        let request = service.client.request(path).key("k");
+        let running = tokio::spawn(request.script(&script).send());
+        database.until_asleep_in_rust(1).await;
+        // The refusal of this very request, committed after the claim's snapshot.
+        let refusal = format!(
+            "INSERT INTO idem.records SELECT scope, operation, 'k', fingerprint, fingerprint, 402, headers, 'no', \
+             created_at, expires_at FROM idem.records WHERE operation = 'POST {path}' AND key = 'stored'"
+        );
+        database.run_sql(&refusal).unwrap();
+        let reply = running.await.unwrap();
+        reply.assert(StatusCode::PAYMENT_REQUIRED, true);
+        assert_eq!(reply.text(), "no");
+        assert_eq!(database.effects(), effects);
+    }
+    database.assert_clean(4).await;
+}
+
+#[tokio::test]
 async fn other_request_that_the_claim_could_not_see_is_a_mismatch_and_not_a_second_effect() {
     let database = EFFECTS.database();
     let service = service(&database).await;

@@ -527,3 +527,22 @@ async fn the_services_own_settings_hold_for_one_transaction() {
         .get(0);
     assert_eq!(left, None);
 }
+
+#[tokio::test]
+async fn a_late_duplicate_of_a_refusal_gets_it_again_while_the_corrected_request_runs() {
+    let database = EFFECTS.database();
+    let service = Service::start(&database.url()).await;
+    let refused = Script::answering(402).note("refused");
+    let corrected = Script::sleeping(1500).note("corrected");
+    let first = service.post("k", &refused).await;
+    first.assert(StatusCode::PAYMENT_REQUIRED, false);
+    let (second, (late, still_running)) = tokio::join!(service.post("k", &corrected), async {
+        until_running(&service, 2).await;
+        let late = service.post("k", &refused).await;
+        (late, database.effects() == 0)
+    });
+    second.assert(StatusCode::CREATED, false);
+    late.assert(StatusCode::PAYMENT_REQUIRED, true);
+    assert_eq!(late.body, first.body);
+    assert!(still_running, "it was answered only afterwards");
+}

@@ -121,8 +121,10 @@ pub struct Entry<'a> {
 /// Says why flight 2 did not end in a seen COMMIT.
 #[derive(Debug)]
 pub enum KeepError {
-    /// Committed, rolled back, or overtaken: a new claim tells.
+    /// Committed or rolled back: a new claim tells.
     InDoubt(StoreError),
+    /// Rolled back, since another transaction came first: a new claim tells what to do.
+    Overtaken(StoreError),
     /// Rolled back: a statement of the handler had failed before, and it went on.
     Swallowed,
     /// Nothing recorded: the handler had ended the transaction by itself.
@@ -135,7 +137,7 @@ impl KeepError {
     /// Says it of a transaction of the framework's own, which no handler can have ended.
     pub(crate) fn into_store_error(self) -> StoreError {
         match self {
-            Self::InDoubt(error) | Self::Refused(error) => error,
+            Self::InDoubt(error) | Self::Overtaken(error) | Self::Refused(error) => error,
             Self::Swallowed | Self::Ended => {
                 StoreError::Refused("the transaction had ended before its COMMIT".to_owned())
             }

@@ -30,6 +30,10 @@ use crate::model::Identity;
 /// }
 /// ```
 ///
+/// The derived key belongs to the key, not to the request: a request that was refused and is
+/// corrected under its key derives the same one. Where the other service compares requests, put what
+/// may change into the label (`key.derive(&format!("charge {amount}"))`).
+///
 /// Where the key is optional, take `Option<IdempotencyKey>`.
 #[derive(Clone)]
 pub struct IdempotencyKey(Rc<OnceCell<Arc<Identity>>>);

@@ -4,7 +4,7 @@ use std::{borrow::Cow, future::Future, marker::PhantomData, panic::AssertUnwindS
 
 use actix_web::{
     Error, FromRequest, HttpRequest, HttpResponse, Responder, dev::Payload,
-    http::header::CONTENT_TYPE, rt, web,
+    error::ErrorServiceUnavailable, http::header::CONTENT_TYPE, rt, web,
 };
 use bytes::Bytes;
 use futures_util::{FutureExt, future::LocalBoxFuture};
@@ -76,6 +76,7 @@ where
         authorize,
         handler,
         parameters: None,
+        owner: None,
         supply: PhantomData::<T>,
     };
     guard::<T::Backend>(policy, request, payload, Box::new(typed)).await
@@ -92,7 +93,7 @@ trait Guarded<O> {
     ) -> LocalBoxFuture<'a, Result<(), Error>>;
 
     /// Names the scope and, where it stands in the request, the key.
-    fn identify(&self) -> Option<Identified>;
+    fn identify(&mut self) -> Option<Identified>;
 
     /// Asks whether the caller may have this, be it run or replayed.
     fn authorize(&self) -> LocalBoxFuture<'_, Result<(), Error>>;
@@ -117,6 +118,8 @@ struct Typed<A, T, S, K, Z, H> {
     authorize: Z,
     handler: H,
     parameters: Option<A>,
+    /// The scope that the key was looked up in.
+    owner: Option<Scope>,
     supply: PhantomData<T>,
 }
 
@@ -140,10 +143,12 @@ where
         })
     }
 
-    fn identify(&self) -> Option<Identified> {
+    fn identify(&mut self) -> Option<Identified> {
         let parameters = self.parameters.as_ref()?;
+        let scope = (self.scope)(parameters);
+        self.owner = scope.clone().ok();
         Some(Identified {
-            scope: (self.scope)(parameters),
+            scope,
             key: (self.key)(parameters),
         })
     }
@@ -166,10 +171,28 @@ where
         Box::pin(async move {
             let parameters = match self.parameters.take() {
                 Some(parameters) => parameters,
-                None => extract::<A>(request, body).await?,
+                None => self.extract_again(request, body).await?,
             };
             Ok((self.handler)(parameters, T::supply(open), request).await)
         })
+    }
+}
+
+impl<A, T, S, K, Z, H> Typed<A, T, S, K, Z, H>
+where
+    A: FromRequest + 'static,
+    S: Fn(&A) -> Result<Scope, InvalidScope>,
+    Z: AsyncFn(&A) -> Result<(), Error>,
+{
+    /// Extracts the parameters of a later run. They have to be those of the same owner, who still
+    /// has to be allowed.
+    async fn extract_again(&self, request: &HttpRequest, body: Bytes) -> Result<A, Error> {
+        let parameters = extract::<A>(request, body).await?;
+        if (self.scope)(&parameters).ok() != self.owner {
+            return Err(ErrorServiceUnavailable("the request has changed its owner"));
+        }
+        (self.authorize)(&parameters).await?;
+        Ok(parameters)
     }
 }
 
@@ -221,16 +244,17 @@ async fn guard<B: Backend>(
         outcome = field::Empty,
     );
     let answer = answer(policy, &idempotency, &request, payload, guarded).instrument(span.clone());
-    let (outcome, response) = match answer.await {
-        Ok(answered) => answered,
-        Err(Refusal::Own(error)) => ("refused", HttpResponse::from_error(error)),
-        Err(Refusal::Problem(problem)) => (
-            problem.kind().name(),
-            idempotency.render(&problem, &request),
-        ),
-    };
-    span.record("outcome", outcome);
-    response
+    match answer.await {
+        Ok(response) => response,
+        Err(Refusal::Own(error)) => {
+            span.record("outcome", "rejected");
+            HttpResponse::from_error(error)
+        }
+        Err(Refusal::Problem(problem)) => {
+            span.record("outcome", problem.kind().name());
+            idempotency.render(&problem, &request)
+        }
+    }
 }
 
 /// Does the work in its order: what is slow or fails comes before the database is asked.
@@ -240,7 +264,7 @@ async fn answer<B: Backend>(
     request: &HttpRequest,
     payload: web::Payload,
     mut guarded: Box<dyn Guarded<B::Open>>,
-) -> Result<(&'static str, HttpResponse), Refusal> {
+) -> Result<HttpResponse, Refusal> {
     let operation = operation(policy, request)?;
     let span = Span::current();
     span.record("operation", &*operation);
@@ -310,7 +334,14 @@ async fn answer<B: Backend>(
             let until = Instant::now() + policy.wait;
             match protocol::enter(idempotency.gate(), &call, until).await {
                 Ok(pass) => Work::Keyed { call, pass, until },
-                Err(outcome) => return settle(policy, outcome, None),
+                Err(Outcome::Mismatch) => {
+                    let end = protocol::contradict(idempotency.backend(), &call).await;
+                    if let Some(open) = end.open {
+                        rt::spawn(idempotency.executions().track(open.give_up()));
+                    }
+                    return settle(report(policy, end.outcome), None);
+                }
+                Err(outcome) => return settle(report(policy, outcome), None),
             }
         }
     };
@@ -333,7 +364,7 @@ async fn answer<B: Backend>(
     );
     // Only a worker that is stopped by force ends the task without an answer.
     let (outcome, response) = answered.await.map_err(|_| ProblemKind::StoreUnavailable)?;
-    settle(policy, outcome, response)
+    settle(outcome, response)
 }
 
 enum Work {
@@ -356,7 +387,9 @@ async fn execute<B: Backend>(work: Work, mut runner: Runner<B>) {
             protocol::run_unrecorded(idempotency.backend(), &session, &mut runner).await
         }
     };
-    runner.answer(end.outcome);
+    // Also for a client that has hung up.
+    let outcome = report(runner.policy, end.outcome);
+    runner.answer(outcome);
     if let Some(open) = end.open {
         open.give_up().await;
     }
@@ -374,9 +407,9 @@ struct Runner<B: Backend> {
 }
 
 impl<B: Backend> Handler<B::Open> for Runner<B> {
-    async fn run(&mut self, open: &mut B::Open) -> Ran {
+    async fn run(&mut self, open: &mut B::Open, last: bool) -> Ran {
         let limit = self.policy.timeout;
-        let run = AssertUnwindSafe(self.run_within(open)).catch_unwind();
+        let run = AssertUnwindSafe(self.run_within(open, last)).catch_unwind();
         match timeout(limit, run).await {
             Ok(Ok(Ok(ran))) => ran,
             Ok(Ok(Err(mistake))) => Ran::Failed(mistake),
@@ -397,16 +430,23 @@ impl<B: Backend> Runner<B> {
     }
 
     /// Runs the handler; what its status says decides what becomes of its writes.
-    async fn run_within(&mut self, open: &mut B::Open) -> Result<Ran, Mistake> {
+    async fn run_within(&mut self, open: &mut B::Open, last: bool) -> Result<Ran, Mistake> {
         let called = self
             .guarded
             .call(&self.request, self.body.clone(), open)
             .await;
-        // An extractor that fails in a later run answers for itself, as in the first.
-        let response = called.unwrap_or_else(HttpResponse::from_error);
+        let response = match called {
+            Ok(response) => response,
+            // An extractor that fails in a later run answers for itself, as in the first, and the
+            // key is untouched.
+            Err(error) => {
+                self.answer = Some(HttpResponse::from_error(error));
+                return Ok(Ran::Release);
+            }
+        };
         let fate = self.policy.fate(response.status().as_u16());
         let retryable = |error| (self.idempotency.hooks().retryable)(error);
-        if fate != Fate::Commit && response.error().is_some_and(retryable) {
+        if !last && fate != Fate::Commit && response.error().is_some_and(retryable) {
             self.answer = Some(response);
             return Ok(Ran::Again);
         }
@@ -424,45 +464,33 @@ impl<B: Backend> Runner<B> {
     }
 }
 
-/// Turns the protocol's outcome into an answer, with the name it has in the span.
-fn settle(
-    policy: &Policy,
-    outcome: Outcome,
-    answer: Option<HttpResponse>,
-) -> Result<(&'static str, HttpResponse), Refusal> {
+/// Names the outcome in the span and says in the log what went wrong, whether or not somebody still
+/// waits for the answer.
+fn report(policy: &Policy, outcome: Outcome) -> Outcome {
     let Policy {
         handler, location, ..
     } = policy;
-    match outcome {
-        Outcome::Answer(kept) => {
-            let name = match kept {
-                Some(Kind::Effect) => "executed",
-                Some(Kind::Refusal) => "refused",
-                None => "released",
-            };
-            Ok((name, answer.ok_or(ProblemKind::Internal)?))
-        }
-        Outcome::Replay(record) => {
-            let replay = reply::replay(&record.snapshot).ok_or(ProblemKind::Internal)?;
-            Ok(("replayed", replay))
-        }
-        Outcome::Mismatch => Err(ProblemKind::KeyReused.into()),
-        Outcome::InProgress => Err(ProblemKind::InProgress.into()),
-        Outcome::Mistaken(mistake @ Mistake::Deadline(_)) => {
-            tracing::error!(handler, location, "{mistake}; nothing is recorded");
-            Err(ProblemKind::HandlerTimeout.into())
-        }
+    let name = match &outcome {
+        Outcome::Answer(Some(Kind::Effect)) => "executed",
+        Outcome::Answer(Some(Kind::Refusal)) => "refused",
+        Outcome::Answer(None) => "released",
+        Outcome::Replay(_) => "replayed",
+        Outcome::Mismatch => "key-reused",
+        Outcome::InProgress => "in-progress",
         Outcome::Mistaken(mistake) => {
             tracing::error!(handler, location, "{mistake}; nothing is recorded");
-            Err(ProblemKind::Internal.into())
+            match mistake {
+                Mistake::Deadline(_) => "handler-timeout",
+                _ => "internal",
+            }
         }
         Outcome::Refused(error) => {
             tracing::error!(handler, location, "{error}; nothing is recorded");
-            Err(ProblemKind::Internal.into())
+            "internal"
         }
         Outcome::Unavailable(error) => {
             tracing::warn!(handler, location, "{error}");
-            Err(ProblemKind::StoreUnavailable.into())
+            "store-unavailable"
         }
         Outcome::Unknown(error) => {
             tracing::error!(
@@ -470,7 +498,7 @@ fn settle(
                 location,
                 "{error}; without a key nobody can tell whether the transaction was committed"
             );
-            Err(ProblemKind::OutcomeUnknown.into())
+            "outcome-unknown"
         }
         Outcome::Exhausted => {
             tracing::warn!(
@@ -478,9 +506,29 @@ fn settle(
                 location,
                 "gave up after several runs that others overtook"
             );
-            Err(ProblemKind::StoreUnavailable.into())
+            "store-unavailable"
         }
-    }
+    };
+    Span::current().record("outcome", name);
+    outcome
+}
+
+/// Turns the protocol's outcome into an answer.
+fn settle(outcome: Outcome, answer: Option<HttpResponse>) -> Result<HttpResponse, Refusal> {
+    let problem = match outcome {
+        Outcome::Answer(_) => return answer.ok_or_else(|| ProblemKind::Internal.into()),
+        Outcome::Replay(record) => {
+            let replay = reply::replay(&record.snapshot);
+            return replay.ok_or_else(|| ProblemKind::Internal.into());
+        }
+        Outcome::Mismatch => ProblemKind::KeyReused,
+        Outcome::InProgress => ProblemKind::InProgress,
+        Outcome::Mistaken(Mistake::Deadline(_)) => ProblemKind::HandlerTimeout,
+        Outcome::Mistaken(_) | Outcome::Refused(_) => ProblemKind::Internal,
+        Outcome::Unavailable(_) | Outcome::Exhausted => ProblemKind::StoreUnavailable,
+        Outcome::Unknown(_) => ProblemKind::OutcomeUnknown,
+    };
+    Err(problem.into())
 }
 
 /// Names what the key is for. Methods that change nothing have no place here.

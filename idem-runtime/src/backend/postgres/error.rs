@@ -26,10 +26,10 @@ pub(super) fn judge(last: Result<(), Error>, commit: Result<(), Error>) -> Resul
     let code = refusal.code();
     Err(match *code {
         SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
-            KeepError::InDoubt(store_error(&error))
+            KeepError::Overtaken(store_error(&error))
         }
         // Another request's effect, or this one's after all, stands under the key.
-        SqlState::UNIQUE_VIOLATION if !by_commit => KeepError::InDoubt(store_error(&error)),
+        SqlState::UNIQUE_VIOLATION if !by_commit => KeepError::Overtaken(store_error(&error)),
         SqlState::IN_FAILED_SQL_TRANSACTION => KeepError::Swallowed,
         SqlState::NOT_NULL_VIOLATION if refusal.column() == Some("expires_at") => KeepError::Ended,
         SqlState::DIVISION_BY_ZERO if !by_commit => KeepError::Ended,
@@ -47,18 +47,20 @@ fn rollback(error: &Error) -> Option<&DbError> {
 
 /// Whether the connection, not the request, is at fault: another one may do.
 pub(super) fn is_stale(error: &Error) -> bool {
-    match error.code() {
-        None => true,
-        // Left in a transaction, failed or of another kind than ours, or behind a pooler that has
-        // changed the server's end.
-        Some(code) => {
-            *code == SqlState::IN_FAILED_SQL_TRANSACTION
-                || *code == SqlState::ACTIVE_SQL_TRANSACTION
-                || *code == SqlState::INVALID_SQL_STATEMENT_NAME
-                || *code == SqlState::ADMIN_SHUTDOWN
-                || *code == SqlState::CRASH_SHUTDOWN
-        }
-    }
+    let Some(refusal) = error.as_db_error() else {
+        return true;
+    };
+    // A session that is being ended; or a connection that was left in a transaction, failed or of
+    // another kind than ours; or a pooler that has changed the server's end.
+    refusal.parsed_severity() == Some(Severity::Fatal)
+        || [
+            SqlState::IN_FAILED_SQL_TRANSACTION,
+            SqlState::ACTIVE_SQL_TRANSACTION,
+            SqlState::INVALID_SQL_STATEMENT_NAME,
+            SqlState::ADMIN_SHUTDOWN,
+            SqlState::CRASH_SHUTDOWN,
+        ]
+        .contains(refusal.code())
 }
 
 pub(super) fn store_error(error: &Error) -> StoreError {

@@ -100,7 +100,7 @@ impl Postgres {
         let shared = Shared {
             statements: Statements::new(&schema, statements),
             timeout,
-            patience: wait + timeout,
+            patience: wait.saturating_add(timeout),
             check_interval: check_interval.as_millis().to_string(),
             lock_salt: schema::lock_salt(&schema),
             schema: schema.into(),

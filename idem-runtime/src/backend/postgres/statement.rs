@@ -34,6 +34,8 @@ pub(super) struct Statements {
     pub(super) lookup: Sql,
     pub(super) keep: Sql,
     pub(super) clear: Sql,
+    pub(super) mark: Sql,
+    pub(super) unmark: Sql,
     pub(super) intact: Sql,
     pub(super) sweep: Sql,
     pub(super) verify: Sql,
@@ -93,6 +95,14 @@ impl Statements {
                 include_str!("sql/clear.sql"),
                 &[Type::TEXT, Type::TEXT, Type::TEXT, Type::BYTEA],
             ),
+            mark: sql(
+                include_str!("sql/mark.sql"),
+                &[Type::TEXT, Type::TEXT, Type::TEXT, Type::BYTEA],
+            ),
+            unmark: sql(
+                include_str!("sql/unmark.sql"),
+                &[Type::TEXT, Type::TEXT, Type::TEXT, Type::BYTEA],
+            ),
             intact: sql(include_str!("sql/intact.sql"), &[Type::TIMESTAMPTZ]),
             sweep: sql(include_str!("sql/sweep.sql"), &[Type::INT8]),
             verify: sql(include_str!("sql/verify.sql"), &[]),
@@ -100,7 +110,7 @@ impl Statements {
     }
 
     /// All of them, for the check at start.
-    pub(super) fn all(&self) -> [&Sql; 9] {
+    pub(super) fn all(&self) -> [&Sql; 11] {
         let Self {
             claim,
             open,
@@ -108,11 +118,15 @@ impl Statements {
             lookup,
             keep,
             clear,
+            mark,
+            unmark,
             intact,
             sweep,
             verify,
         } = self;
-        [claim, open, set, lookup, keep, clear, intact, sweep, verify]
+        [
+            claim, open, set, lookup, keep, clear, mark, unmark, intact, sweep, verify,
+        ]
     }
 }
 

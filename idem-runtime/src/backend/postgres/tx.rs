@@ -3,6 +3,7 @@
 use std::{
     fmt,
     ops::Deref,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -54,7 +55,8 @@ use crate::{
 /// ```
 ///
 /// The runtime begins, commits and rolls back. A handler that sends `COMMIT` or `ROLLBACK` by
-/// itself is answered 500, and nothing is recorded. To undo a part, use [`Tx::savepoint`].
+/// itself and then answers success is answered 500, and nothing is recorded; what it has committed
+/// stays. To undo a part, use [`Tx::savepoint`].
 pub struct Tx {
     connection: Connection,
     shared: Arc<Shared>,
@@ -116,19 +118,22 @@ impl Tx {
         call: &Call,
     ) -> Result<(Option<Row>, Vec<Row>), Error> {
         let (client, statements) = (&*self.connection, &self.shared.statements);
-        // Prepared outside the transaction, and only once a connection: the last two for flight 2.
+        // Prepared outside the transaction, and only once a connection; some for flight 2.
+        let later = join4(
+            statements.clear.ready(client),
+            statements.mark.ready(client),
+            statements.unmark.ready(client),
+            statements.keep.ready(client),
+        );
         let (claim, lookup, set, later) = join4(
             statements.claim.ready(client),
             statements.lookup.ready(client),
             statements.set.ready(client),
-            join(
-                statements.keep.ready(client),
-                statements.clear.ready(client),
-            ),
+            later,
         )
         .await;
         let (claim, lookup, set) = (claim?, lookup?, set?);
-        later.0.and(later.1)?;
+        later.0.and(later.1).and(later.2).and(later.3)?;
 
         let (idle, check) = self.fences(&call.session);
         let fingerprint = call.fingerprint.as_bytes().as_slice();
@@ -216,12 +221,27 @@ impl Tx {
         let Self {
             connection, shared, ..
         } = self;
-        let flight = join(last(&connection), connection.batch_execute("COMMIT"));
-        let Ok((last, commit)) = timeout(shared.timeout, flight).await else {
+        let flight = async {
+            let commit = connection.batch_execute("COMMIT");
+            let mut last = pin!(last(&connection));
+            // The first poll sends it. What cannot even be sent must not be followed by a COMMIT.
+            match last.as_mut().now_or_never() {
+                None => Ok(join(last, commit).await),
+                Some(Ok(())) => Ok((Ok(()), commit.await)),
+                Some(Err(error)) => Err(error),
+            }
+        };
+        let Ok(sent) = timeout(shared.timeout, flight).await else {
             // COMMIT may wait for a standby. It is never cancelled: that would commit it here and
             // not there. Closing the connection leaves it alone.
             return Err(KeepError::InDoubt(StoreError::TimedOut(shared.timeout)));
         };
+        // Without a COMMIT, closing the connection rolls back.
+        let (last, commit) = sent.map_err(|error| match store_error(&error) {
+            // The connection had died, and the transaction with it.
+            cause if error.is_closed() => KeepError::Overtaken(cause),
+            cause => KeepError::Refused(cause),
+        })?;
         // Committed or rolled back, the transaction has ended.
         if commit.is_ok() {
             drop(ScopeGuard::into_inner(connection));
@@ -244,15 +264,18 @@ impl Open for Tx {
             ..
         } = call;
         let statements = &Arc::clone(&self.shared).statements;
-        // The claim has prepared both: this is no round trip.
-        let (clear, keep) = join(
+        // The claim has prepared them: this is no round trip.
+        let ready = join4(
             statements.clear.ready(&self.connection),
+            statements.mark.ready(&self.connection),
+            statements.unmark.ready(&self.connection),
             statements.keep.ready(&self.connection),
-        )
-        .await;
-        let (clear, keep) = match (clear, keep) {
-            (Ok(clear), Ok(keep)) => (clear, keep),
-            (Err(error), _) | (_, Err(error)) => return judge(Err(error), Ok(())),
+        );
+        let (clear, mark, unmark, keep) = match ready.await {
+            (Ok(clear), Ok(mark), Ok(unmark), Ok(keep)) => (clear, mark, unmark, keep),
+            (Err(error), ..) | (_, Err(error), ..) | (.., Err(error), _) | (.., Err(error)) => {
+                return judge(Err(error), Ok(()));
+            }
         };
 
         let (scope, operation) = (identity.scope().as_str(), identity.operation());
@@ -264,6 +287,9 @@ impl Open for Tx {
         let status = i16::try_from(snapshot.status).unwrap_or(i16::MAX);
         let headers = snapshot.headers.encode();
         let (body, began, ttl) = (&*snapshot.body, self.began, ttl.as_secs_f64());
+        // A snapshot from before the lock hides a refusal of this request that was committed in
+        // between: its row is claimed and let go again, which fails if it is there.
+        let stricter = call.session.isolation != Isolation::ReadCommitted && kind == Kind::Effect;
         let place: [&(dyn ToSql + Sync); 4] = [&scope, &operation, &key, &fingerprint];
         let row: [&(dyn ToSql + Sync); 10] = [
             &scope,
@@ -279,8 +305,18 @@ impl Open for Tx {
         ];
         self.end(async |client| {
             let clear = replaces_expired.then(|| clear.execute(client, &place));
-            let (cleared, kept) = join(OptionFuture::from(clear), keep.execute(client, &row)).await;
+            let mark = stricter.then(|| mark.execute(client, &place));
+            let unmark = stricter.then(|| unmark.execute(client, &place));
+            let (cleared, marked, unmarked, kept) = join4(
+                OptionFuture::from(clear),
+                OptionFuture::from(mark),
+                OptionFuture::from(unmark),
+                keep.execute(client, &row),
+            )
+            .await;
             cleared.transpose()?;
+            marked.transpose()?;
+            unmarked.transpose()?;
             kept.map(drop)
         })
         .await

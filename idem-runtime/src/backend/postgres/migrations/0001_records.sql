@@ -15,7 +15,7 @@ CREATE TABLE idem.records (
     PRIMARY KEY (scope, operation, key, request)
 );
 
-CREATE INDEX records_expires_at ON idem.records USING brin (expires_at) WITH (autosummarize = on);
+CREATE INDEX records_expires_at ON idem.records (expires_at);
 
 CREATE TABLE idem.migrations (
     version    integer     PRIMARY KEY,
