@@ -231,7 +231,7 @@ use self::parse::Options;
 ///
 /// ## Sizes
 ///
-/// A size is a whole number above zero and one unit: `B`, `KiB` or `MiB`.
+/// A size is a whole number above zero and one unit, `B`, `KiB` or `MiB`; at most `256MiB`.
 ///
 /// - `max_body`: the largest request body; a larger one is answered 413.
 /// - `max_response`: the largest answer that can be stored; past it, everything is rolled back and the

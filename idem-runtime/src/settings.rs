@@ -121,8 +121,9 @@ impl<B: Backend> Idempotency<B> {
     /// Waits for the executions that run now, also for those whose client has hung up: actix does
     /// not wait for them when it stops, and a stop would undo them.
     ///
-    /// Each ends within its handler's `timeout` and the time of two flights, or some seconds later
-    /// where a COMMIT is in doubt. Drain first, then stop:
+    /// Each ends within its `wait`, the pool's wait and its handler's `timeout`, or some seconds later
+    /// where a COMMIT is in doubt; give it a limit of your own if a stop must not take that long.
+    /// Drain first, then stop:
     ///
     /// ```no_run
     /// # use actix_web::{App, HttpServer, web};

@@ -186,9 +186,20 @@ fn duration(given: &Given, example: &str, (largest, in_words): (u64, &str)) -> s
 
 fn size(given: &Given, example: &str) -> syn::Result<u64> {
     let text = text(given, example)?;
-    duration::bytes(&text.value())
-        .map_err(|fault| Error::new_spanned(text, format!("`{}` {fault}", given.name)))
+    let bytes = duration::bytes(&text.value())
+        .map_err(|fault| Error::new_spanned(text, format!("`{}` {fault}", given.name)))?;
+    if bytes <= LARGEST {
+        return Ok(bytes);
+    }
+    let fault = format!(
+        "`{}` is larger than 256MiB: bodies are held in memory, and answers in a column",
+        given.name
+    );
+    Err(Error::new_spanned(text, fault))
 }
+
+/// The largest body, in bytes.
+const LARGEST: u64 = 256 << 20;
 
 fn operation(given: &Given) -> syn::Result<&LitStr> {
     let text = text(given, "payments.create")?;

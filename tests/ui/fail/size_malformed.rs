@@ -13,4 +13,9 @@ async fn zero(account: web::Path<String>, _tx: &Tx) -> String {
     account.into_inner()
 }
 
+#[idempotent(scope = account, max_body = "257MiB", max_response = "3000MiB")]
+async fn huge(account: web::Path<String>, _tx: &Tx) -> String {
+    account.into_inner()
+}
+
 fn main() {}
