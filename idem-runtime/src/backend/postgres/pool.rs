@@ -2,11 +2,12 @@
 
 use std::{
     fmt,
-    future::Future,
+    future::{Future, poll_fn},
     io,
     num::NonZero,
     pin::Pin,
     sync::{Mutex, PoisonError},
+    task::Poll,
     thread::available_parallelism,
     time::Duration,
 };
@@ -170,6 +171,18 @@ where
             // A socket belongs to the runtime that it was opened on, so that has to be this one.
             let connect = async move { config.connect(tls).await };
             let (client, connection) = TokioContext::new(connect, self.runtime.clone()).await?;
+            // Woken by the first of several messages that belong together, it lets the others come
+            // and sends them all in one segment.
+            let mut connection = connection;
+            let mut gathering = false;
+            let connection = poll_fn(move |context| {
+                gathering = !gathering;
+                if gathering {
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Pin::new(&mut connection).poll(context)
+            });
             let driven = self.runtime.spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a database connection has ended");
