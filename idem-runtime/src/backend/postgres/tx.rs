@@ -224,7 +224,8 @@ impl Tx {
         let flight = async {
             let commit = connection.batch_execute("COMMIT");
             let mut last = pin!(last(&connection));
-            // The first poll sends it. What cannot even be sent must not be followed by a COMMIT.
+            // The first poll sends it. What cannot even be sent must not be followed by a COMMIT:
+            // then closing the connection rolls back.
             match last.as_mut().now_or_never() {
                 None => Ok(join(last, commit).await),
                 Some(Ok(())) => Ok((Ok(()), commit.await)),
@@ -236,12 +237,16 @@ impl Tx {
             // not there. Closing the connection leaves it alone.
             return Err(KeepError::InDoubt(StoreError::TimedOut(shared.timeout)));
         };
-        // Without a COMMIT, closing the connection rolls back.
-        let (last, commit) = sent.map_err(|error| match store_error(&error) {
+        let (last, commit) = match sent {
+            Ok(answers) => answers,
+            // The server was quick to refuse it.
+            Err(error) if error.as_db_error().is_some() => return judge(Err(error), Ok(())),
             // The connection had died, and the transaction with it.
-            cause if error.is_closed() => KeepError::Overtaken(cause),
-            cause => KeepError::Refused(cause),
-        })?;
+            Err(error) if error.is_closed() => {
+                return Err(KeepError::Overtaken(store_error(&error)));
+            }
+            Err(error) => return Err(KeepError::Refused(store_error(&error))),
+        };
         // Committed or rolled back, the transaction has ended.
         if commit.is_ok() {
             drop(ScopeGuard::into_inner(connection));
