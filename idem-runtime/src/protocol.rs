@@ -290,7 +290,7 @@ async fn execute<B: Backend>(
                 return Ok(End::new(Outcome::Answer(Some(kind)), verdict, None));
             }
             Err(KeepError::InDoubt(cause) | KeepError::Overtaken(cause)) => {
-                tracing::debug!(%cause, "the commit is in doubt: claiming the key again");
+                tracing::debug!(%cause, "in doubt or overtaken: claiming the key again");
                 in_doubt = true;
                 claimed = resolve(backend, call).await?;
             }

@@ -87,13 +87,14 @@ impl Identity {
     }
 }
 
-/// Prints the operation and eight hex digits of the digest, never the scope or the key.
+/// Prints eight hex digits of the digest, never the scope or the key.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}", self.number() >> 32)
     }
 }
 
+/// Prints the operation and what `Display` prints.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Identity({} {self})", self.operation)
