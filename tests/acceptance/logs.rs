@@ -231,7 +231,7 @@ async fn mistakes_of_a_handler_are_named_with_its_line() {
             "/effects",
             Script::of([Step::Try("no SQL".to_owned())]),
             500,
-            "use `Tx::savepoint`",
+            "or use a savepoint",
         ),
         (
             "/optional",

@@ -11,6 +11,11 @@
 mod postgres;
 mod sqlite;
 
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
 use actix_web::{
     Error, HttpResponse,
     body::MessageBody,
@@ -19,6 +24,9 @@ use actix_web::{
     test::{self, TestRequest},
 };
 use serde::{Deserialize, Serialize};
+
+/// Counts the answers.
+static RUNS: AtomicUsize = AtomicUsize::new(0);
 
 /// Says what a handler does.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -47,9 +55,8 @@ impl Script {
 
     /// Sleeps, and gives the answer; it never is the same.
     async fn answer(&self) -> HttpResponse {
-        tokio::time::sleep(std::time::Duration::from_millis(self.sleep)).await;
-        static RUNS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        let run = RUNS.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(self.sleep)).await;
+        let run = RUNS.fetch_add(1, Ordering::SeqCst);
         HttpResponse::build(StatusCode::from_u16(self.status).unwrap()).body(run.to_string())
     }
 }

@@ -83,9 +83,8 @@ impl Sqlite {
     /// Waits for the turn to write, and begins.
     async fn write(&self) -> Result<Tx, StoreError> {
         let turn = Arc::clone(&self.shared.writer).acquire_owned();
-        let turn = match timeout(self.shared.patience, turn).await {
-            Ok(Ok(turn)) => turn,
-            _ => return Err(StoreError::Locked),
+        let Ok(Ok(turn)) = timeout(self.shared.patience, turn).await else {
+            return Err(StoreError::Locked);
         };
         let connection = self.connection().await?;
         Tx::begin(connection, Some(turn), Arc::clone(&self.shared)).await

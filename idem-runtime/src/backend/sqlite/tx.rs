@@ -61,7 +61,7 @@ impl Tx {
     /// Reads what the lookup brought.
     pub(super) fn claimed(self, rows: &[SqliteRow]) -> Result<Claimed<Self>, StoreError> {
         let rows = rows.iter().map(stored).collect::<Result<Vec<_>, _>>();
-        let rows = rows.map_err(unreadable)?;
+        let rows = rows.map_err(|error| unreadable(&error))?;
         let locked = self.turn.is_some();
         Claimed::new(self, locked, rows)
     }
@@ -168,7 +168,9 @@ pub(super) async fn look_up(
 /// Whether one of the records that the lookup brought has not come to its end.
 pub(super) fn has_live(rows: &[SqliteRow]) -> Result<bool, StoreError> {
     let live = rows.iter().map(|row| row.try_get::<bool, _>("live"));
-    let live = live.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    let live = live
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| unreadable(&error))?;
     Ok(live.contains(&true))
 }
 
@@ -183,7 +185,7 @@ fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
     })
 }
 
-fn unreadable(error: Error) -> StoreError {
+fn unreadable(error: &Error) -> StoreError {
     StoreError::Corrupt(error.to_string())
 }
 
