@@ -255,7 +255,7 @@ async fn execute<B: Backend>(
                 // then that is the answer, not the refusal.
                 Ran::Refuse(snapshot) => {
                     refusal = Some(snapshot);
-                    claimed = match open.again(call).await {
+                    claimed = match Box::pin(open.again(call)).await {
                         Ok(claimed) => claimed,
                         Err(_) => resolve(backend, call).await?,
                     };
@@ -263,7 +263,8 @@ async fn execute<B: Backend>(
                 }
                 Ran::Again => {
                     open.give_up().await;
-                    claimed = claim(backend, call, until, || handler.is_wanted()).await?;
+                    let again = claim(backend, call, until, || handler.is_wanted());
+                    claimed = Box::pin(again).await?;
                     continue;
                 }
                 Ran::Release => {
@@ -382,7 +383,7 @@ async fn claim<B: Backend>(
 async fn resolve<B: Backend>(backend: &B, call: &Call) -> Result<Claimed<B::Open>, StoreError> {
     let until = Instant::now() + RESOLVE;
     loop {
-        match claim(backend, call, until, || true).await {
+        match Box::pin(claim(backend, call, until, || true)).await {
             Err(_) if Instant::now() < until => sleep(jitter()).await,
             known => return known,
         }

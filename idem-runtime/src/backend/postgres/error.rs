@@ -31,7 +31,11 @@ pub(super) fn judge(last: Result<(), Error>, commit: Result<(), Error>) -> Resul
         // Another request's effect, or this one's after all, stands under the key.
         SqlState::UNIQUE_VIOLATION if !by_commit => KeepError::Overtaken(store_error(&error)),
         SqlState::IN_FAILED_SQL_TRANSACTION => KeepError::Swallowed,
-        SqlState::NOT_NULL_VIOLATION if refusal.column() == Some("expires_at") => KeepError::Ended,
+        SqlState::NOT_NULL_VIOLATION if !by_commit => match refusal.column() {
+            Some("created_at") => KeepError::Overtaken(store_error(&error)),
+            Some("expires_at") => KeepError::Ended,
+            _ => KeepError::Refused(store_error(&error)),
+        },
         SqlState::DIVISION_BY_ZERO if !by_commit => KeepError::Ended,
         _ => KeepError::Refused(store_error(&error)),
     })

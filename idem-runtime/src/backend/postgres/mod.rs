@@ -12,11 +12,12 @@ use deadpool_postgres::Client;
 /// The pool that this backend works with.
 pub(crate) use deadpool_postgres::Pool as Deadpool;
 use tokio::time::timeout;
-use tokio_postgres::Row;
+use tokio_postgres::{Row, types::Type};
 
+use self::tx::guarded;
 use self::{
     error::{is_stale, pool_error, store_error},
-    statement::Statements,
+    statement::{Prepared, Sql, Statements},
 };
 pub use self::{
     pool::{PoolBuilder, pool},
@@ -49,7 +50,9 @@ pub struct Postgres {
 #[derive(Debug)]
 struct Shared {
     schema: Box<str>,
-    statements: Statements,
+    statements: Prepared,
+    sweep: Sql,
+    verify: Sql,
     /// How long one flight may take.
     timeout: Duration,
     /// How long getting a connection may take: a pool need not limit how long it takes to make one.
@@ -98,7 +101,9 @@ impl Postgres {
             return Err(SettingsError::Zero("the database timeout"));
         }
         let shared = Shared {
-            statements: Statements::new(&schema, statements),
+            statements: Prepared::new(&schema, statements),
+            sweep: Sql::unnamed(include_str!("sql/sweep.sql"), &[Type::INT8], &schema),
+            verify: Sql::unnamed(include_str!("sql/verify.sql"), &[], &schema),
             timeout,
             patience: wait.saturating_add(timeout),
             check_interval: check_interval.as_millis().to_string(),
@@ -125,22 +130,28 @@ impl Postgres {
         &self,
         session: &Session,
         call: Option<&Call>,
-    ) -> Result<(Tx, Row, Vec<Row>), StoreError> {
+        statements: Option<Arc<Statements>>,
+    ) -> Result<(Tx, Vec<Row>), StoreError> {
         let begin = begin(session.isolation);
         let mut last = None;
         for _ in 0..CONNECTIONS {
-            let client = self.connection().await?;
-            let mut tx = Tx::new(client, Arc::clone(&self.shared));
+            let connection = guarded(self.connection().await?);
             let flight = async {
-                match call {
+                let statements = match &statements {
+                    Some(statements) => Arc::clone(statements),
+                    None => self.shared.statements.on(&connection).await?,
+                };
+                let tx = Tx::new(connection, statements, Arc::clone(&self.shared));
+                let rows = match call {
                     Some(call) => tx.claim(begin, call).await,
                     None => tx.open(begin, session).await,
-                }
+                };
+                Ok((tx, rows?))
             };
             match timeout(self.shared.timeout, flight).await {
-                Ok(Ok((Some(row), found))) if row.get("fresh") => {
-                    tx.began = row.get("began");
-                    return Ok((tx, row, found));
+                Ok(Ok((mut tx, rows))) if rows.first().is_some_and(|row| row.get("fresh")) => {
+                    tx.began(&rows);
+                    return Ok((tx, rows));
                 }
                 Ok(Ok(_)) => last = None,
                 Ok(Err(error)) if is_stale(&error) => last = Some(error),
@@ -168,7 +179,9 @@ impl Postgres {
             timeout: limit,
             settings: Vec::new(),
         };
-        self.begin(&session).await
+        let unnamed = Some(self.shared.statements.unnamed());
+        let (tx, _) = self.flight_1(&session, None, unnamed).await?;
+        Ok(tx)
     }
 }
 
@@ -185,12 +198,12 @@ impl Backend for Postgres {
     type Open = Tx;
 
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
-        let (tx, row, found) = self.flight_1(&call.session, Some(call)).await?;
-        tx.claimed(&row, &found)
+        let (tx, rows) = self.flight_1(&call.session, Some(call), None).await?;
+        tx.claimed(&rows)
     }
 
     async fn begin(&self, session: &Session) -> Result<Tx, StoreError> {
-        let (tx, ..) = self.flight_1(session, None).await?;
+        let (tx, _) = self.flight_1(session, None, None).await?;
         Ok(tx)
     }
 
@@ -203,16 +216,13 @@ impl Backend for Postgres {
     }
 
     async fn verify_schema(&self) -> Result<(), StoreError> {
-        schema::verify(&self.pool, &self.shared.statements).await
+        schema::verify(&self.pool, &self.shared).await
     }
 
     async fn sweep(&self, limit: u32) -> Result<u64, StoreError> {
         let tx = self.begin_own(SWEEP).await?;
-        let sweep = async {
-            let sweep = self.shared.statements.sweep.ready(&tx).await?;
-            sweep.execute(&tx, &[&i64::from(limit)]).await
-        };
-        let swept = timeout(SWEEP, sweep)
+        let limit = i64::from(limit);
+        let swept = timeout(SWEEP, self.shared.sweep.execute(&tx, &[&limit]))
             .await
             .map_err(|_| StoreError::TimedOut(SWEEP))?;
         let swept = swept.map_err(|error| store_error(&error))?;

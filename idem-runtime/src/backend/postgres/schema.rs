@@ -5,8 +5,8 @@ use scopeguard::ScopeGuard;
 use tokio_postgres::{Error, error::SqlState};
 
 use super::{
+    Shared,
     error::{pool_error, store_error},
-    statement::Statements,
     tx::guarded,
 };
 use crate::error::StoreError;
@@ -43,14 +43,10 @@ pub(super) async fn migrate(tx: &Client, schema: &str) -> Result<(), Error> {
 }
 
 /// Checks what the protocol relies on, and says what to do where it is missing.
-pub(super) async fn verify(pool: &Pool, statements: &Statements) -> Result<(), StoreError> {
+pub(super) async fn verify(pool: &Pool, shared: &Shared) -> Result<(), StoreError> {
     let client = guarded(pool.get().await.map_err(pool_error)?);
-    let ready = statements
+    let rows = shared
         .verify
-        .ready(&client)
-        .await
-        .map_err(|error| store_error(&error))?;
-    let rows = ready
         .query(&client, &[])
         .await
         .map_err(|error| store_error(&error))?;
@@ -79,31 +75,31 @@ pub(super) async fn verify(pool: &Pool, statements: &Statements) -> Result<(), S
              commits, effect and record together"
         );
     }
-    for sql in statements.all() {
-        sql.ready(&client)
-            .await
-            .map_err(|error| store_error(&error))?;
-    }
+    shared
+        .statements
+        .on(&client)
+        .await
+        .map_err(|error| store_error(&error))?;
     drop(ScopeGuard::into_inner(client));
-    if pool.status().max_size < 2 {
+    if !shared.statements.are_cached() || pool.status().max_size < 2 {
         return Ok(()); // Nothing to compare.
     }
-    verify_statement_mode(pool, statements).await
+    verify_statement_mode(pool).await
 }
 
 /// Notices a pooler that hands the server's end of a connection to somebody else between two
 /// transactions, while the statement mode counts on prepared statements staying there.
-async fn verify_statement_mode(pool: &Pool, statements: &Statements) -> Result<(), StoreError> {
+async fn verify_statement_mode(pool: &Pool) -> Result<(), StoreError> {
     let (Ok(one), Ok(two)) = (pool.get().await, pool.get().await) else {
         return Ok(()); // Others need them more.
     };
     let (one, two) = (guarded(one), guarded(two));
     let probe = async {
-        let verify = statements.verify.ready(&one).await?;
+        let prepared = one.prepare_cached("SELECT 1").await?;
         // `two` takes the server's end that `one` has just prepared on.
         two.batch_execute("BEGIN").await?;
         two.simple_query("SELECT 1").await?;
-        let probed = verify.query(&one, &[]).await;
+        let probed = one.query(&prepared, &[]).await;
         two.batch_execute("ROLLBACK").await?;
         probed
     };
