@@ -13,3 +13,4 @@
 )]
 
 mod deadpool;
+mod sqlite;

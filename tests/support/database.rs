@@ -8,6 +8,7 @@
 )]
 
 pub mod postgres;
+pub mod sqlite;
 
 use std::{
     fs,
@@ -232,7 +233,10 @@ impl<E> Drop for Database<E> {
 }
 
 /// Waits until a condition holds, and fails with what it said last.
-async fn until(holds: impl Fn() -> Result<(), String>) {
+///
+/// # Panics
+/// When that takes longer than any machine needs.
+pub async fn until(holds: impl Fn() -> Result<(), String>) {
     let start = Instant::now();
     while let Err(wrong) = holds() {
         assert!(start.elapsed() < PATIENCE, "{wrong}");

@@ -11,8 +11,8 @@ use actix_web::web;
 use idem_runtime::{Backend, Idempotency, Pool as RuntimePool, postgres};
 
 use crate::{
-    database::{Database, Engine, Template, postgres::Postgres},
-    service::{deadpool, handlers::Failure},
+    database::{self, Database, Engine, Template, postgres::Postgres},
+    service::{deadpool, handlers::Failure, sqlite},
 };
 
 /// A backend, with its engine, its pool, and handlers that take its transaction.
@@ -33,7 +33,7 @@ pub trait Kind: Sized + 'static {
     fn template() -> &'static Template<Self::Engine>;
 
     /// Opens a pool of this size, with a bounded wait for a connection.
-    fn pool(url: &str, size: usize, wait: Duration) -> Self::Pool;
+    fn pool(url: &str, size: usize, wait: Duration) -> impl Future<Output = Self::Pool> + Send;
 
     /// Adds the routes of its handlers.
     fn routes(app: &mut web::ServiceConfig);
@@ -51,7 +51,7 @@ pub trait Kind: Sized + 'static {
 
 /// Fills a template: the record table as the backend itself makes it, and the scripts' tables.
 async fn prepare<K: Kind>(database: &Database<K::Engine>) {
-    let pool = K::pool(&database.url(), 1, Duration::from_secs(5));
+    let pool = K::pool(&database.url(), 1, Duration::from_secs(5)).await;
     let idempotency = Idempotency::new(pool).unwrap();
     idempotency.migrate().await.unwrap();
     database.run_sql(K::Engine::TABLES).unwrap();
@@ -75,7 +75,7 @@ impl Kind for Deadpool {
         &TEMPLATE
     }
 
-    fn pool(url: &str, size: usize, wait: Duration) -> Self::Pool {
+    async fn pool(url: &str, size: usize, wait: Duration) -> Self::Pool {
         let pool = postgres::pool(url).max_size(size).wait_timeout(wait);
         pool.open().unwrap()
     }
@@ -96,6 +96,47 @@ impl Kind for Deadpool {
     async fn ask(pool: &Self::Pool, query: &str) -> Result<Option<String>, Failure> {
         let client = pool.get().await.map_err(|_| Failure::status(503))?;
         Ok(client.query_one(query, &[]).await?.get(0))
+    }
+}
+
+/// SQLite through sqlx.
+#[derive(Debug)]
+pub struct Sqlite;
+
+impl Kind for Sqlite {
+    const NAME: &'static str = "sqlite";
+    const LOGGED: &'static str = "sqlx::query";
+
+    type Engine = database::sqlite::Sqlite;
+    type Backend = idem_runtime::sqlite::Sqlite;
+    type Pool = sqlx::SqlitePool;
+
+    fn template() -> &'static Template<Self::Engine> {
+        static TEMPLATE: Template<database::sqlite::Sqlite> =
+            Template::new(|database| Box::pin(prepare::<Sqlite>(database)));
+        &TEMPLATE
+    }
+
+    async fn pool(url: &str, size: usize, wait: Duration) -> Self::Pool {
+        let pool = idem_runtime::sqlite::pool(url).max_size(size.try_into().unwrap());
+        pool.wait_timeout(wait).open().await.unwrap()
+    }
+
+    fn routes(app: &mut web::ServiceConfig) {
+        sqlite::configure(app);
+    }
+
+    fn is_whole(pool: &Self::Pool) -> bool {
+        pool.num_idle() == pool.size() as usize
+    }
+
+    async fn run(pool: &Self::Pool, statements: &str) -> Result<(), Failure> {
+        sqlx::raw_sql(statements).execute(pool).await?;
+        Ok(())
+    }
+
+    async fn ask(pool: &Self::Pool, query: &str) -> Result<Option<String>, Failure> {
+        Ok(sqlx::query_scalar(query).fetch_one(pool).await?)
     }
 }
 

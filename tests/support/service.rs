@@ -40,12 +40,17 @@ use tokio::sync::oneshot;
 
 use crate::{
     database::Database,
-    kinds::{Deadpool, Kind},
+    kinds::{Deadpool, Kind, Sqlite},
 };
 
 /// The handlers, with deadpool-postgres's transaction.
 pub mod deadpool {
     super::handlers::handlers!(crate::kinds::Deadpool, &idem_runtime::postgres::Tx);
+}
+
+/// The handlers, with sqlx's transaction of SQLite.
+pub mod sqlite {
+    super::handlers::handlers!(crate::kinds::Sqlite, &mut sqlx::SqliteConnection);
 }
 
 /// How a service is to be set up; the default suits most tests.
@@ -135,7 +140,7 @@ impl<K: Kind> Service<K> {
 
     /// Starts a service that is set up in the test's own way.
     pub async fn with(url: &str, setup: Setup<K>) -> Self {
-        let pool = K::pool(url, setup.pool, setup.pool_wait);
+        let pool = K::pool(url, setup.pool, setup.pool_wait).await;
         Self::over(pool, setup).await
     }
 
@@ -289,13 +294,14 @@ pub async fn serve_as_process() -> std::io::Result<()> {
     let backend = env::var("BACKEND").expect("BACKEND names the backend");
     match &*backend {
         Deadpool::NAME => serve::<Deadpool>().await,
+        Sqlite::NAME => serve::<Sqlite>().await,
         unknown => panic!("there is no backend `{unknown}`"),
     }
 }
 
 async fn serve<K: Kind>() -> std::io::Result<()> {
     let url = env::var("DATABASE_URL").expect("DATABASE_URL names the database");
-    let pool = K::pool(&url, 4, Duration::from_secs(5));
+    let pool = K::pool(&url, 4, Duration::from_secs(5)).await;
     let idempotency = Idempotency::new(pool.clone()).unwrap();
     let draining = idempotency.clone();
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Manager, Runtime, tokio_postgres::NoTls};
+use deadpool_postgres::{Manager, Pool, Runtime, tokio_postgres::NoTls};
 use idem_runtime::{Idempotency, SettingsError};
 use idem_tests::{relay::Relay, service::script::Script};
 use reqwest::StatusCode;
 
-use super::shared::{Pool, Service, Setup, database};
+use super::shared::{Service, Setup, database};
 
 #[test]
 fn pool_that_would_wait_for_ever_is_refused_with_what_to_write_instead() {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use actix_web::{HttpResponse, http::StatusCode, web};
+use deadpool_postgres::Pool;
 use idem_runtime::postgres::StatementMode;
 use idem_tests::{
     relay::Relay,
@@ -15,7 +16,7 @@ use idem_tests::{
 
 use super::{
     routes,
-    shared::{Database, Pool, Service, Setup, database},
+    shared::{Database, Service, Setup, database},
 };
 
 /// Holds every answer back long enough for all that is sent together to be one flight.

@@ -16,8 +16,8 @@ use idem_tests::{
 use reqwest::StatusCode;
 
 use super::{
-    Kind,
-    shared::{Database, PROGRAM, Pool, Service, Setup, database, process},
+    Kind, Pool,
+    shared::{Database, PROGRAM, Service, Setup, database, process},
 };
 
 fn relayed_limits(builder: Builder<Pool>) -> Builder<Pool> {

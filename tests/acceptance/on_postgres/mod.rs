@@ -11,3 +11,5 @@ mod protocol;
 mod schema;
 
 use super::{Kind, MIGRATIONS, shared};
+
+type Pool = <Kind as idem_tests::kinds::Kind>::Pool;

@@ -42,13 +42,13 @@ async fn migrations_do_not_depend_on_the_database_s_own_defaults() {
         .unwrap();
     let mut instances = JoinSet::new();
     for _ in 0..8 {
-        let idempotency = guard(&database.url());
+        let idempotency = guard(&database.url()).await;
         instances.spawn(async move { idempotency.migrate().await });
     }
     for migrated in instances.join_all().await {
         migrated.unwrap();
     }
-    guard(&database.url()).verify_schema().await.unwrap();
+    guard(&database.url()).await.verify_schema().await.unwrap();
 }
 
 #[tokio::test]
@@ -57,15 +57,15 @@ async fn migrations_applied_by_hand_make_what_migrate_makes() {
     for migration in MIGRATIONS {
         by_hand.run_sql(migration).unwrap();
     }
-    guard(&by_us.url()).migrate().await.unwrap();
+    guard(&by_us.url()).await.migrate().await.unwrap();
     let expected = described(&by_us, "idem");
     assert!(
         expected.contains("expires_at") && expected.contains("PRIMARY KEY"),
         "{expected}"
     );
     assert_eq!(described(&by_hand, "idem"), expected);
-    guard(&by_hand.url()).verify_schema().await.unwrap();
-    guard(&by_hand.url()).migrate().await.unwrap();
+    guard(&by_hand.url()).await.verify_schema().await.unwrap();
+    guard(&by_hand.url()).await.migrate().await.unwrap();
     assert_eq!(described(&by_hand, "idem"), expected);
 
     // In another schema, by the rule that the documentation gives and by the builder.
@@ -75,7 +75,7 @@ async fn migrations_applied_by_hand_make_what_migrate_makes() {
             .run_sql(&migration.replace("idem", "pay_1"))
             .unwrap();
     }
-    let pool = Kind::pool(&by_us.url(), 1, Duration::from_secs(1));
+    let pool = Kind::pool(&by_us.url(), 1, Duration::from_secs(1)).await;
     let idempotency = Idempotency::builder(pool).schema("pay_1").build().unwrap();
     idempotency.migrate().await.unwrap();
     assert_eq!(described(&by_hand, "pay_1"), expected);
@@ -122,8 +122,8 @@ async fn services_with_schemas_of_their_own_share_a_database_and_no_keys() {
     );
 }
 
-#[test]
-fn schema_s_name_cannot_carry_sql() {
+#[tokio::test]
+async fn schema_s_name_cannot_carry_sql() {
     for name in [
         "",
         "idem; DROP TABLE effects",
@@ -134,7 +134,7 @@ fn schema_s_name_cannot_carry_sql() {
         "pg catalog",
         "a'b",
     ] {
-        let pool = Kind::pool("postgres://localhost/shop", 1, Duration::from_secs(1));
+        let pool = Kind::pool("postgres://localhost/shop", 1, Duration::from_secs(1)).await;
         let error = Idempotency::builder(pool).schema(name).build().unwrap_err();
         assert!(
             matches!(error, SettingsError::SchemaName(_)),
@@ -161,11 +161,11 @@ const RIGHTS: &str = "GRANT USAGE ON SCHEMA idem TO ROLE; GRANT SELECT, INSERT, 
 #[tokio::test]
 async fn check_at_start_says_what_is_wrong() {
     let database = database();
-    let idempotency = guard(&database.url());
+    let idempotency = guard(&database.url()).await;
     idempotency.verify_schema().await.unwrap();
 
     let (role, url) = as_role(&database, RIGHTS);
-    let restricted = guard(&url);
+    let restricted = guard(&url).await;
     restricted.verify_schema().await.unwrap();
     for right in ["SELECT", "INSERT", "DELETE"] {
         database

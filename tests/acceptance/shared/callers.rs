@@ -108,12 +108,12 @@ async fn guarded_handler_can_be_tested_through_actix_test_service() {
 async fn nearest_idempotency_guards_so_that_a_service_can_have_several_databases() {
     let (one, two) = (database(), database());
     let runs = web::Data::new(Executions::default());
-    let scope = |path, database: &Database| {
+    let scope = async |path, database: &Database| {
         web::scope(path)
-            .app_data(web::Data::new(guard(&database.url())))
+            .app_data(web::Data::new(guard(&database.url()).await))
             .configure(routes::configure)
     };
-    let nested = scope("", &one).service(scope("/nested", &two));
+    let nested = scope("", &one).await.service(scope("/nested", &two).await);
     let app = actix_test::init_service(App::new().app_data(runs).service(nested)).await;
     for replayed in [false, true] {
         for path in ["/echo", "/nested/echo"] {

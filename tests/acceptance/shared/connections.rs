@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use idem_tests::{
     database::Engine as _,
-    kinds::{Kind as _, leaking_route},
+    kinds::leaking_route,
     service::script::{Script, Step},
 };
 use reqwest::StatusCode;
 
-use super::{Engine, Kind, Service, Setup, database, routes};
+use super::{Engine, Kind, Service, Setup, assert_whole, database, routes};
 
 pub(crate) fn pool_of(pool: usize) -> Setup {
     Setup {
@@ -35,7 +35,7 @@ async fn second_connection_from_a_pool_of_one_is_the_handlers_own_failure_and_no
         .post("k", &Script::default())
         .await
         .assert(StatusCode::CREATED, false);
-    assert!(Kind::is_whole(&service.pool));
+    assert_whole(&service.pool).await;
     database.assert_clean(1).await;
 }
 

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use idem_tests::{
     database::Engine as _,
-    kinds::Kind as _,
     raw_http::Connection,
     service::{
         Client, Reply,
@@ -17,7 +16,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Database, Engine, Kind, Service, Setup, database, process};
+use super::{Database, Engine, Service, Setup, assert_whole, database, process};
 
 /// Sleeps in Rust, the first time only.
 fn asleep_in_rust(database: &Database) -> Script {
@@ -194,7 +193,7 @@ async fn reset_at_any_moment_leaves_effect_and_record_or_neither() {
     }
     assert_eq!(one_sided(&database), "0");
     assert_eq!((database.effects(), database.records()), (61, 61));
-    assert!(Kind::is_whole(&service.pool));
+    assert_whole(&service.pool).await;
     database.assert_clean(4).await;
 }
 

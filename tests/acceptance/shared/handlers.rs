@@ -1,12 +1,9 @@
 //! Handlers that do something to their transaction that they should not.
 
-use idem_tests::{
-    kinds::Kind as _,
-    service::script::{Script, Step, sql},
-};
+use idem_tests::service::script::{Script, Step, sql};
 use reqwest::StatusCode;
 
-use super::{Database, Kind, Service, Setup, database};
+use super::{Database, Service, Setup, assert_whole, database};
 
 /// A service with one connection: what one request leaves behind, the next one meets.
 pub(crate) async fn service(database: &Database) -> Service {
@@ -23,7 +20,7 @@ pub(crate) async fn assert_unharmed(service: &Service, database: &Database) {
     let reply = service.post("afterwards", &Script::default()).await;
     reply.assert(StatusCode::CREATED, false);
     assert_eq!(database.effects(), effects + 1);
-    assert!(Kind::is_whole(&service.pool));
+    assert_whole(&service.pool).await;
     database.assert_clean(1).await;
 }
 

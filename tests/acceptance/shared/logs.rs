@@ -90,7 +90,7 @@ impl io::Write for Log {
 pub(crate) async fn serve(
     database: &Database,
 ) -> impl ActixService<Request, Response = ServiceResponse<impl MessageBody>, Error = Error> {
-    let pool = Kind::pool(&database.url(), 2, Duration::from_secs(5));
+    let pool = Kind::pool(&database.url(), 2, Duration::from_secs(5)).await;
     let app = App::new()
         .app_data(web::Data::new(Idempotency::new(pool.clone()).unwrap()))
         .app_data(web::Data::new(Executions::default()))
@@ -269,7 +269,7 @@ async fn mistakes_of_a_handler_are_named_with_its_line() {
 #[actix_web::test]
 async fn panic_of_the_services_code_before_the_handler_is_answered_and_named() {
     let database = database();
-    let pool = Kind::pool(&database.url(), 2, Duration::from_secs(5));
+    let pool = Kind::pool(&database.url(), 2, Duration::from_secs(5)).await;
     let idempotency = Idempotency::builder(pool.clone())
         .transaction_settings(|request| {
             assert_ne!(request.path(), "/raw");

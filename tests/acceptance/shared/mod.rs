@@ -30,7 +30,6 @@ use super::{Kind, routes};
 
 pub(super) type Database = database::Database<<Kind as idem_tests::kinds::Kind>::Engine>;
 pub(super) type Engine = <Kind as idem_tests::kinds::Kind>::Engine;
-pub(super) type Pool = <Kind as idem_tests::kinds::Kind>::Pool;
 pub(super) type Service = service::Service<Kind>;
 pub(super) type Setup = service::Setup<Kind>;
 
@@ -57,8 +56,14 @@ pub(super) fn process(database: &Database) -> ServiceProcess {
 }
 
 /// Opens what guards handlers, over a pool of two.
-pub(super) fn guard(url: &str) -> Idempotency<<Kind as idem_tests::kinds::Kind>::Backend> {
-    Idempotency::new(Kind::pool(url, 2, Duration::from_secs(5))).unwrap()
+pub(super) async fn guard(url: &str) -> Idempotency<<Kind as idem_tests::kinds::Kind>::Backend> {
+    Idempotency::new(Kind::pool(url, 2, Duration::from_secs(5)).await).unwrap()
+}
+
+/// Checks that all connections have come back to their pool.
+pub(super) async fn assert_whole(pool: &<Kind as idem_tests::kinds::Kind>::Pool) {
+    let whole = || Kind::is_whole(pool).then_some(());
+    database::until(|| whole().ok_or_else(|| "a connection is missing".to_owned())).await;
 }
 
 /// Posts a body as account `a`.

@@ -11,20 +11,20 @@ use idem_tests::{
 use reqwest::StatusCode;
 use tokio::task::JoinSet;
 
-use super::{Database, Engine, Kind, PROGRAM, database, guard};
+use super::{Database, Engine, Kind, PROGRAM, assert_whole, database, guard};
 
 #[tokio::test]
 async fn migrations_can_be_applied_twice_and_by_many_at_once() {
     let database = Database::empty();
     let mut instances = JoinSet::new();
     for _ in 0..8 {
-        let idempotency = guard(&database.url());
+        let idempotency = guard(&database.url()).await;
         instances.spawn(async move { idempotency.migrate().await });
     }
     for migrated in instances.join_all().await {
         migrated.unwrap();
     }
-    let idempotency = guard(&database.url());
+    let idempotency = guard(&database.url()).await;
     idempotency.migrate().await.unwrap();
     idempotency.verify_schema().await.unwrap();
     assert_eq!(database.records(), 0);
@@ -57,7 +57,7 @@ async fn missing_table_is_a_503_whose_log_says_what_to_do_and_is_mended_without_
     assert_eq!((database.effects(), database.begun()), (0, 0));
 
     // As the log says.
-    guard(&database.url()).migrate().await.unwrap();
+    guard(&database.url()).await.migrate().await.unwrap();
     send().await.assert(StatusCode::CREATED, false);
     send().await.assert(StatusCode::CREATED, true);
 
@@ -73,18 +73,22 @@ async fn missing_table_is_a_503_whose_log_says_what_to_do_and_is_mended_without_
 async fn check_at_start_needs_no_more_connections_than_the_pool_has() {
     let database = database();
     for size in [1, 2] {
-        let pool = Kind::pool(&database.url(), size, Duration::from_secs(60));
+        let pool = Kind::pool(&database.url(), size, Duration::from_secs(60)).await;
         let idempotency = Idempotency::new(pool.clone()).unwrap();
         let checked = tokio::time::timeout(Duration::from_secs(20), idempotency.verify_schema());
         checked.await.expect("no wait for a connection").unwrap();
-        assert!(Kind::is_whole(&pool));
+        assert_whole(&pool).await;
     }
 }
 
 #[tokio::test]
 async fn check_at_start_says_that_the_table_is_missing_and_what_to_do() {
     let database = Database::empty();
-    let error = guard(&database.url()).verify_schema().await.unwrap_err();
+    let error = guard(&database.url())
+        .await
+        .verify_schema()
+        .await
+        .unwrap_err();
     assert!(
         matches!(error, StoreError::Schema(_)) && error.to_string().contains("migrate()"),
         "{error}"

@@ -3,8 +3,10 @@
 use std::future::Future;
 
 use deadpool_postgres::tokio_postgres;
+use futures_util::StreamExt;
 use idem_runtime::postgres::Tx;
 use reqwest::StatusCode;
+use sqlx::{Connection, SqliteConnection, raw_sql};
 
 use super::handlers::Failure;
 
@@ -60,6 +62,52 @@ impl Db for &Tx {
         let rows = self.query_raw(MANY_ROWS_IN_POSTGRES, none).await?;
         std::mem::forget(Box::pin(rows));
         Ok(())
+    }
+}
+
+impl Db for &mut SqliteConnection {
+    async fn effect(&mut self, scope: &str, note: &str) -> Result<String, Failure> {
+        let insert =
+            "INSERT INTO effects (scope, note) VALUES ($1, $2) RETURNING hex(randomblob(16))";
+        let insert = sqlx::query_scalar(insert).bind(scope).bind(note);
+        Ok(insert.fetch_one(&mut **self).await?)
+    }
+
+    async fn run(&mut self, sql: &str) -> Result<(), Failure> {
+        raw_sql(sql).execute(&mut **self).await?;
+        Ok(())
+    }
+
+    async fn try_below_a_savepoint(&mut self, sql: &str) -> Result<(), Failure> {
+        let mut savepoint = self.begin().await?;
+        match raw_sql(sql).execute(&mut *savepoint).await {
+            Ok(_) => Ok(savepoint.commit().await?),
+            Err(_) => Ok(savepoint.rollback().await?),
+        }
+    }
+
+    async fn amount(&mut self, id: &str) -> Result<i64, Failure> {
+        let amount = sqlx::query_scalar(AMOUNT).bind(id);
+        Ok(amount.fetch_one(&mut **self).await?)
+    }
+
+    async fn leak_rows(&mut self) -> Result<(), Failure> {
+        let many = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000) \
+                    SELECT hex(randomblob(5000)) FROM numbers";
+        let mut rows = raw_sql(many).fetch(&mut **self);
+        rows.next().await;
+        std::mem::forget(rows);
+        Ok(())
+    }
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        if matches!(error, sqlx::Error::PoolTimedOut) {
+            return Self::status(503);
+        }
+        let code = error.as_database_error().and_then(|error| error.code());
+        Self::of_database(code.map(std::borrow::Cow::into_owned))
     }
 }
 
