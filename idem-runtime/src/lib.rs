@@ -61,13 +61,15 @@ mod sweep;
 #[path = "private.rs"]
 pub mod __private;
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
 pub mod postgres {
-    //! PostgreSQL through deadpool-postgres.
+    //! PostgreSQL, through deadpool-postgres or sqlx.
 
-    pub use crate::backend::postgres::{
-        MIGRATIONS, PoolBuilder, Postgres, Savepoint, StatementMode, Tx, pool,
-    };
+    #[cfg(feature = "postgres")]
+    pub use crate::backend::postgres::deadpool::{PoolBuilder, Postgres, Savepoint, Tx, pool};
+    #[cfg(feature = "sqlx-postgres")]
+    pub use crate::backend::postgres::sqlx::SqlxPostgres;
+    pub use crate::backend::postgres::{MIGRATIONS, StatementMode};
 }
 
 #[cfg(feature = "sqlite")]

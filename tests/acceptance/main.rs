@@ -14,3 +14,4 @@
 
 mod deadpool;
 mod sqlite;
+mod sqlx_postgres;

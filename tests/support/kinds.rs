@@ -9,10 +9,11 @@ use std::{future::Future, time::Duration};
 
 use actix_web::web;
 use idem_runtime::{Backend, Idempotency, Pool as RuntimePool, postgres};
+use sqlx::postgres::PgPoolOptions;
 
 use crate::{
     database::{self, Database, Engine, Template, postgres::Postgres},
-    service::{deadpool, handlers::Failure, sqlite},
+    service::{deadpool, handlers::Failure, sqlite, sqlx_postgres},
 };
 
 /// A backend, with its engine, its pool, and handlers that take its transaction.
@@ -96,6 +97,48 @@ impl Kind for Deadpool {
     async fn ask(pool: &Self::Pool, query: &str) -> Result<Option<String>, Failure> {
         let client = pool.get().await.map_err(|_| Failure::status(503))?;
         Ok(client.query_one(query, &[]).await?.get(0))
+    }
+}
+
+/// PostgreSQL through sqlx.
+#[derive(Debug)]
+pub struct SqlxPostgres;
+
+impl Kind for SqlxPostgres {
+    const NAME: &'static str = "sqlx-postgres";
+    const LOGGED: &'static str = "sqlx::query";
+
+    type Engine = Postgres;
+    type Backend = postgres::SqlxPostgres;
+    type Pool = sqlx::PgPool;
+
+    fn template() -> &'static Template<Postgres> {
+        static TEMPLATE: Template<Postgres> =
+            Template::new(|database| Box::pin(prepare::<SqlxPostgres>(database)));
+        &TEMPLATE
+    }
+
+    async fn pool(url: &str, size: usize, wait: Duration) -> Self::Pool {
+        let pool = PgPoolOptions::new().max_connections(size.try_into().unwrap());
+        // A database that is down is the service's affair.
+        pool.acquire_timeout(wait).connect_lazy(url).unwrap()
+    }
+
+    fn routes(app: &mut web::ServiceConfig) {
+        sqlx_postgres::configure(app);
+    }
+
+    fn is_whole(pool: &Self::Pool) -> bool {
+        pool.num_idle() == pool.size() as usize
+    }
+
+    async fn run(pool: &Self::Pool, statements: &str) -> Result<(), Failure> {
+        sqlx::raw_sql(statements).execute(pool).await?;
+        Ok(())
+    }
+
+    async fn ask(pool: &Self::Pool, query: &str) -> Result<Option<String>, Failure> {
+        Ok(sqlx::query_scalar(query).fetch_one(pool).await?)
     }
 }
 

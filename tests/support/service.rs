@@ -40,12 +40,17 @@ use tokio::sync::oneshot;
 
 use crate::{
     database::Database,
-    kinds::{Deadpool, Kind, Sqlite},
+    kinds::{Deadpool, Kind, Sqlite, SqlxPostgres},
 };
 
 /// The handlers, with deadpool-postgres's transaction.
 pub mod deadpool {
     super::handlers::handlers!(crate::kinds::Deadpool, &idem_runtime::postgres::Tx);
+}
+
+/// The handlers, with sqlx's transaction of PostgreSQL.
+pub mod sqlx_postgres {
+    super::handlers::handlers!(crate::kinds::SqlxPostgres, &mut sqlx::PgConnection);
 }
 
 /// The handlers, with sqlx's transaction of SQLite.
@@ -294,6 +299,7 @@ pub async fn serve_as_process() -> std::io::Result<()> {
     let backend = env::var("BACKEND").expect("BACKEND names the backend");
     match &*backend {
         Deadpool::NAME => serve::<Deadpool>().await,
+        SqlxPostgres::NAME => serve::<SqlxPostgres>().await,
         Sqlite::NAME => serve::<Sqlite>().await,
         unknown => panic!("there is no backend `{unknown}`"),
     }

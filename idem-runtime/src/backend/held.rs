@@ -1,9 +1,9 @@
 //! A transaction of sqlx whose connection goes back to its pool only after an end that was seen.
 
-use std::{borrow::Cow, future::poll_fn, io, sync::LazyLock};
+use std::{future::poll_fn, io, sync::LazyLock};
 
 use scopeguard::ScopeGuard;
-use sqlx::{Database, Error, Pool, Transaction, TransactionManager};
+use sqlx::{Database, Error, Transaction, TransactionManager, pool::PoolConnection};
 use tokio::runtime::{Builder, Handle};
 
 use crate::error::SettingsError;
@@ -17,13 +17,12 @@ pub(super) struct Held<DB: Database> {
 type Guarded<T> = ScopeGuard<T, fn(T)>;
 
 impl<DB: Database> Held<DB> {
-    /// Takes a connection and begins with this statement. When that fails or is cancelled half-way,
-    /// the connection is closed: sqlx would hand it on as it is, inside the transaction or not.
+    /// Begins with this statement. When that fails or is cancelled half-way, the connection is
+    /// closed: sqlx would hand it on as it is, inside the transaction or not.
     pub(super) async fn begin(
-        pool: &Pool<DB>,
-        statement: impl Into<Cow<'static, str>>,
+        connection: PoolConnection<DB>,
+        statement: &'static str,
     ) -> Result<Self, Error> {
-        let connection = pool.acquire().await?;
         let mut begin = guarded(Transaction::begin(connection, Some(statement.into())));
         let transaction = poll_fn(|context| closing(|| begin.as_mut().poll(context))).await?;
         Ok(Self {

@@ -1,8 +1,10 @@
 //! The line between the protocol and a database: a few methods, each one flight.
 
+#[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
+mod driver;
 #[cfg(any(feature = "sqlite", feature = "sqlx-postgres"))]
 mod held;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
 pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
@@ -217,7 +219,10 @@ impl KeepError {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction that the runtime can supply",
     label = "no backend supplies this",
-    note = "the handler's one reference parameter is its transaction: `tx: &idem_runtime::postgres::Tx`"
+    note = "the handler's one reference parameter is its transaction, and its type chooses the backend:\n\
+            `tx: &idem_runtime::postgres::Tx` with the feature `postgres` (PostgreSQL through deadpool-postgres)\n\
+            `tx: &mut sqlx::PgConnection` or `tx: &mut sqlx::Transaction<'_, sqlx::Postgres>` with the feature `sqlx-postgres`\n\
+            `tx: &mut sqlx::SqliteConnection` or `tx: &mut sqlx::Transaction<'_, sqlx::Sqlite>` with the feature `sqlite`"
 )]
 pub trait Supply: 'static {
     /// The backend that the type belongs to.

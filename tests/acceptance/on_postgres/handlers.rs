@@ -119,18 +119,6 @@ async fn read_only_transaction_set_by_the_handler_is_a_500_and_undone() {
 }
 
 #[tokio::test]
-async fn row_stream_left_behind_neither_hangs_the_request_nor_harms_the_next() {
-    let database = database();
-    let service = service(&database).await;
-    let script = Script::of([Step::LeakStream]);
-    let reply = service.post("k", &script).await;
-    reply.assert_problem(503, "store-unavailable");
-    database.assert_clean(1).await;
-    assert_eq!((database.effects(), database.records()), (0, 0));
-    assert_unharmed(&service, &database).await;
-}
-
-#[tokio::test]
 async fn handler_that_ends_its_transaction_in_a_way_of_postgres_is_a_500_too() {
     for ending in ["ROLLBACK AND CHAIN", "ABORT"] {
         rolled_back_by(ending).await;

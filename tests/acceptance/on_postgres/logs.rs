@@ -1,10 +1,23 @@
 //! What the log says of PostgreSQL's errors.
 
-use idem_tests::service::script::{Script, Step, sql};
+use std::time::Duration;
 
-use super::shared::{
-    database,
-    logs::{Log, send, serve},
+use actix_web::{App, test::init_service, web};
+use idem_runtime::Idempotency;
+use idem_tests::{
+    kinds::Kind as _,
+    service::{
+        Executions,
+        script::{Script, Step, sql},
+    },
+};
+
+use super::{
+    Kind,
+    shared::{
+        database,
+        logs::{Log, send, serve},
+    },
 };
 
 #[actix_web::test]
@@ -16,15 +29,42 @@ async fn swallowed_error_is_named_with_its_line_and_what_to_do() {
     let (status, body) = send(&app, "/effects", "k", &script).await;
     assert_eq!(status, 500, "{body}");
     let error = log.error();
-    for part in [SAVEPOINT, "::effects", "service.rs:", "nothing is recorded"] {
+    for part in [
+        "savepoint",
+        "::effects",
+        "service.rs:",
+        "nothing is recorded",
+    ] {
         assert!(error.contains(part), "{part} in {error}");
     }
     assert!(!body.contains("savepoint"), "{body}");
     assert_eq!((database.effects(), database.records()), (0, 0));
 }
 
-/// What the log advises.
-const SAVEPOINT: &str = "use `Tx::savepoint`";
+#[actix_web::test]
+async fn panic_of_the_transaction_s_settings_is_answered_and_named() {
+    let database = database();
+    let pool = Kind::pool(&database.url(), 2, Duration::from_secs(5)).await;
+    let idempotency = Idempotency::builder(pool.clone()).transaction_settings(|_| panic!("here"));
+    let app = App::new()
+        .app_data(web::Data::new(idempotency.build().unwrap()))
+        .app_data(web::Data::new(Executions::default()))
+        .app_data(web::Data::new(pool))
+        .configure(Kind::routes);
+    let app = init_service(app).await;
+    let (log, _guard) = Log::capture();
+    let (status, body) = send(&app, "/effects", "k", &Script::default()).await;
+    assert_eq!(status, 500, "{body}");
+    let error = log.error();
+    for part in [
+        "`transaction_settings` panicked",
+        "service.rs:",
+        "did not run",
+    ] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    assert_eq!((database.effects(), database.records()), (0, 0));
+}
 
 #[actix_web::test]
 async fn errors_of_postgres_are_logged_without_the_values_that_they_name() {

@@ -134,37 +134,6 @@ async fn lost_commit_of_a_request_without_key_is_told_to_be_unknown() {
     relayed.database.assert_clean(2).await;
 }
 
-#[tokio::test]
-async fn process_killed_after_its_commit_has_done_the_work_and_the_repeat_is_a_replay() {
-    let database = database();
-    let relay = Relay::start(database.engine().port(), Duration::ZERO);
-    let url = relay.url(database.engine().name());
-    let mut first = ServiceProcess::with::<Kind>(PROGRAM, &database, &url, "off", Stdio::null());
-    let script = Script::sleeping(1_000);
-    let request = first.client.request("/effects").key("k").script(&script);
-    let sent = tokio::spawn(request.try_send());
-    database.until_asleep_in_rust(1).await;
-    // The answer to COMMIT is on its way for longer than the process lives.
-    relay.set_latency(Duration::from_secs(60));
-    database.until_effects(1).await;
-    first.kill();
-    assert!(sent.await.unwrap().is_err());
-
-    let second = process(&database);
-    let again = second
-        .client
-        .request("/effects")
-        .key("k")
-        .script(&script)
-        .send()
-        .await;
-    again.assert(StatusCode::CREATED, true);
-    assert_eq!(
-        (database.effects(), database.records(), database.begun()),
-        (1, 1, 1)
-    );
-}
-
 /// Longer than any bound of the service that is under test here, and shorter than those it must not fall back to.
 const BOUND: Duration = Duration::from_secs(9);
 
@@ -218,6 +187,38 @@ fn slow_to_commit(database: &Database) {
                 CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED \
                 FOR EACH ROW EXECUTE FUNCTION dawdle()";
     database.run_sql(slow).unwrap();
+}
+
+#[tokio::test]
+async fn process_killed_after_its_commit_has_done_the_work_and_the_repeat_is_a_replay() {
+    let database = database();
+    let relay = Relay::start(database.engine().port(), Duration::ZERO);
+    let url = relay.url(database.engine().name());
+    let mut first = ServiceProcess::with::<Kind>(PROGRAM, &database, &url, "off", Stdio::null());
+    slow_to_commit(&database);
+    let script = Script::default();
+    let request = first.client.request("/effects").key("k").script(&script);
+    let sent = tokio::spawn(request.try_send());
+    database.until_asleep_in_sql(1).await;
+    // The answer to COMMIT is on its way for longer than the process lives.
+    relay.set_latency(Duration::from_secs(60));
+    database.until_effects(1).await;
+    first.kill();
+    assert!(sent.await.unwrap().is_err());
+
+    let second = process(&database);
+    let again = second
+        .client
+        .request("/effects")
+        .key("k")
+        .script(&script)
+        .send()
+        .await;
+    again.assert(StatusCode::CREATED, true);
+    assert_eq!(
+        (database.effects(), database.records(), database.begun()),
+        (1, 1, 1)
+    );
 }
 
 /// Loses the answer to a COMMIT that takes a second, and returns the answer of the repeats.

@@ -6,7 +6,7 @@ use deadpool_postgres::tokio_postgres;
 use futures_util::StreamExt;
 use idem_runtime::postgres::Tx;
 use reqwest::StatusCode;
-use sqlx::{Connection, SqliteConnection, raw_sql};
+use sqlx::{Connection, PgConnection, SqliteConnection, raw_sql};
 
 use super::handlers::Failure;
 
@@ -65,41 +65,52 @@ impl Db for &Tx {
     }
 }
 
-impl Db for &mut SqliteConnection {
-    async fn effect(&mut self, scope: &str, note: &str) -> Result<String, Failure> {
-        let insert =
-            "INSERT INTO effects (scope, note) VALUES ($1, $2) RETURNING hex(randomblob(16))";
-        let insert = sqlx::query_scalar(insert).bind(scope).bind(note);
-        Ok(insert.fetch_one(&mut **self).await?)
-    }
+/// Both of sqlx's connections take the same calls; only the types differ.
+macro_rules! through_sqlx {
+    ($connection:ty, $effect:expr, $many_rows:expr) => {
+        impl Db for &mut $connection {
+            async fn effect(&mut self, scope: &str, note: &str) -> Result<String, Failure> {
+                let insert = $effect;
+                let insert = sqlx::query_scalar(insert).bind(scope).bind(note);
+                Ok(insert.fetch_one(&mut **self).await?)
+            }
 
-    async fn run(&mut self, sql: &str) -> Result<(), Failure> {
-        raw_sql(sql).execute(&mut **self).await?;
-        Ok(())
-    }
+            async fn run(&mut self, sql: &str) -> Result<(), Failure> {
+                raw_sql(sql).execute(&mut **self).await?;
+                Ok(())
+            }
 
-    async fn try_below_a_savepoint(&mut self, sql: &str) -> Result<(), Failure> {
-        let mut savepoint = self.begin().await?;
-        match raw_sql(sql).execute(&mut *savepoint).await {
-            Ok(_) => Ok(savepoint.commit().await?),
-            Err(_) => Ok(savepoint.rollback().await?),
+            async fn try_below_a_savepoint(&mut self, sql: &str) -> Result<(), Failure> {
+                let mut savepoint = self.begin().await?;
+                match raw_sql(sql).execute(&mut *savepoint).await {
+                    Ok(_) => Ok(savepoint.commit().await?),
+                    Err(_) => Ok(savepoint.rollback().await?),
+                }
+            }
+
+            async fn amount(&mut self, id: &str) -> Result<i64, Failure> {
+                let amount = sqlx::query_scalar(AMOUNT).bind(id);
+                Ok(amount.fetch_one(&mut **self).await?)
+            }
+
+            async fn leak_rows(&mut self) -> Result<(), Failure> {
+                let mut rows = raw_sql($many_rows).fetch(&mut **self);
+                rows.next().await;
+                std::mem::forget(rows);
+                Ok(())
+            }
         }
-    }
-
-    async fn amount(&mut self, id: &str) -> Result<i64, Failure> {
-        let amount = sqlx::query_scalar(AMOUNT).bind(id);
-        Ok(amount.fetch_one(&mut **self).await?)
-    }
-
-    async fn leak_rows(&mut self) -> Result<(), Failure> {
-        let many = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000) \
-                    SELECT hex(randomblob(5000)) FROM numbers";
-        let mut rows = raw_sql(many).fetch(&mut **self);
-        rows.next().await;
-        std::mem::forget(rows);
-        Ok(())
-    }
+    };
 }
+
+through_sqlx!(PgConnection, EFFECT_IN_POSTGRES, MANY_ROWS_IN_POSTGRES);
+through_sqlx!(SqliteConnection, EFFECT_IN_SQLITE, MANY_ROWS_IN_SQLITE);
+
+const EFFECT_IN_SQLITE: &str =
+    "INSERT INTO effects (scope, note) VALUES ($1, $2) RETURNING hex(randomblob(16))";
+
+const MANY_ROWS_IN_SQLITE: &str = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000) \
+     SELECT hex(randomblob(5000)) FROM numbers";
 
 impl From<sqlx::Error> for Failure {
     fn from(error: sqlx::Error) -> Self {

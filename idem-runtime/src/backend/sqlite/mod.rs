@@ -14,11 +14,14 @@ use tokio::{
     time::timeout,
 };
 
-use self::{error::store_error, file::File, tx::BEGIN};
+use self::{
+    error::store_error,
+    file::File,
+    tx::{BEGIN, Tx},
+};
 pub use self::{
     pool::{PoolBuilder, pool},
     schema::MIGRATIONS,
-    tx::Tx,
 };
 use super::{Backend, Call, Claimed, KeepError, Pool, Session, held, held::Held};
 use crate::error::{SettingsError, StoreError};
@@ -81,9 +84,12 @@ impl Sqlite {
         statement: &'static str,
         turn: Option<OwnedSemaphorePermit>,
     ) -> Result<Tx, StoreError> {
-        let begun = Held::begin(&self.pool, statement).await;
-        let mut held = begun.map_err(|error| store_error(&error))?;
-        let file = self.shared.file.get_or_try_init(|| File::of(held.connection()));
+        let begun = async { Held::begin(self.pool.acquire().await?, statement).await };
+        let mut held = begun.await.map_err(|error| store_error(&error))?;
+        let file = self
+            .shared
+            .file
+            .get_or_try_init(|| File::of(held.connection()));
         file.await?.check()?;
         Ok(Tx::new(held, turn, Arc::clone(&self.shared)))
     }
