@@ -97,19 +97,18 @@ async fn refusal_is_one_answer_too_however_many_ask_for_it_at_once() {
         ..Script::sleeping(100)
     };
     let replies = at_once(&servers, "/waiting", "k", &script, 40).await;
+    for reply in &replies {
+        assert_eq!(reply.status, 402, "{}", reply.text());
+        assert_eq!(reply.headers["x-note"], "n");
+    }
     let bodies: HashSet<_> = replies.iter().map(|reply| &reply.body).collect();
     assert_eq!(bodies.len(), 1);
-    for reply in &replies {
-        assert_eq!(
-            (reply.status, &reply.headers["x-note"]),
-            (402, &"n".parse().unwrap())
-        );
-    }
     assert_eq!((database.effects(), database.records()), (0, 1));
     database.assert_clean(8).await;
 }
 
-/// The loser's first look may come between the winner's commit and the end of its lock, or before either.
+/// The loser's first look may come between the winner's commit and the end of its lock, or before either; what it then
+/// does in vain is undone.
 #[tokio::test]
 async fn two_at_once_are_executed_once_and_the_loser_is_never_told_that_the_service_is_down() {
     let database = database();
@@ -130,7 +129,6 @@ async fn two_at_once_are_executed_once_and_the_loser_is_never_told_that_the_serv
         one_answer(&replies);
     }
     assert_eq!((database.effects(), database.records()), (60, 60));
-    assert_eq!(one.executions.get() + two.executions.get(), 60);
 }
 
 #[tokio::test]
