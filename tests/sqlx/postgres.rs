@@ -8,14 +8,16 @@ use idem_runtime::{
     postgres::{SqlxPostgres, StatementMode},
 };
 use idem_tests::{
-    database::{Database, Template},
+    database::{self, Template},
     relay::Relay,
 };
 use sqlx::{PgConnection, PgPool, postgres::PgPoolOptions};
 
 super::handlers!(sqlx::Postgres, PgConnection);
 
-static SHOP: Template = Template::new(|database| {
+type Database = database::Database<database::postgres::Postgres>;
+
+static SHOP: Template<database::postgres::Postgres> = Template::new(|database| {
     Box::pin(async move {
         let pool = PgPool::connect(&database.url()).await.unwrap();
         let idempotency = Idempotency::new(pool.clone()).unwrap();
@@ -210,8 +212,8 @@ async fn statement_that_runs_past_the_deadline_lets_go_of_key_and_connection() {
 #[actix_web::test]
 async fn begin_that_is_given_up_half_way_leaves_no_transaction_in_the_pool() {
     let database = SHOP.database();
-    let relay = Relay::start(database.port(), Duration::ZERO);
-    let url = relay.url(database.name());
+    let relay = Relay::start(database.engine().port(), Duration::ZERO);
+    let url = relay.url(database.engine().name());
     let shop = Shop::at(database, &url, 1, StatementMode::Cached).await;
     let app = app!(shop);
     assert_eq!(
@@ -253,8 +255,8 @@ async fn round_trips_are_counted() {
         (StatementMode::Unnamed, 9, 6, 12),
     ] {
         let database = SHOP.database();
-        let relay = Relay::start(database.port(), Duration::ZERO);
-        let url = relay.url(database.name());
+        let relay = Relay::start(database.engine().port(), Duration::ZERO);
+        let url = relay.url(database.engine().name());
         let shop = Shop::at(database, &url, 1, mode).await;
         let app = app!(shop);
         for status in [201, 409] {
