@@ -165,22 +165,13 @@ macro_rules! handlers {
             script.answer().await
         }
 
-        #[idempotent(scope = global, key = optional, timeout = "1s")]
-        async fn unkeyed(script: web::Json<Script>, tx: &mut $connection) -> HttpResponse {
-            for sql in &script.sql {
-                let _ = tx.execute(&**sql).await;
-            }
-            script.answer().await
-        }
-
         fn routes(config: &mut web::ServiceConfig) {
             config
                 .route("/connection", web::post().to(connection))
                 .route("/transaction", web::post().to(transaction))
                 .route("/nested", web::post().to(nested))
                 .route("/leaking", web::post().to(leaking))
-                .route("/committing", web::post().to(committing))
-                .route("/unkeyed", web::post().to(unkeyed));
+                .route("/committing", web::post().to(committing));
         }
     };
 }

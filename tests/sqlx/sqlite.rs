@@ -100,7 +100,7 @@ macro_rules! app {
 }
 
 #[actix_web::test]
-async fn repeats_are_answered_from_the_record_and_other_requests_refused() {
+async fn every_form_of_the_transaction_takes_part_in_the_promise() {
     let shop = Shop::open().await;
     let app = app!(shop);
     for path in ["/connection", "/transaction", "/nested"] {
@@ -115,47 +115,6 @@ async fn repeats_are_answered_from_the_record_and_other_requests_refused() {
         );
     }
     assert_eq!(shop.counts().await, (3, 3));
-}
-
-#[actix_web::test]
-async fn refusal_rolls_back_binds_its_request_and_lets_a_corrected_one_run() {
-    let shop = Shop::open().await;
-    let app = app!(shop);
-    let refused = post(&app, "/transaction", "k", &Script::effect(409)).await;
-    assert_eq!((refused.status, refused.replayed), (409, false));
-    assert_eq!(shop.counts().await, (0, 1));
-    let corrected = post(&app, "/transaction", "k", &Script::effect(201)).await;
-    assert_eq!((corrected.status, corrected.replayed), (201, false));
-    let late = post(&app, "/transaction", "k", &Script::effect(409)).await;
-    assert_eq!((late.status, late.replayed), (409, true));
-    assert_eq!(late.body, refused.body);
-    assert_eq!(shop.counts().await, (1, 2));
-}
-
-#[actix_web::test]
-async fn released_answer_frees_the_key() {
-    let shop = Shop::open().await;
-    let app = app!(shop);
-    assert_eq!(
-        post(&app, "/connection", "k", &Script::effect(503))
-            .await
-            .status,
-        503
-    );
-    assert_eq!(shop.counts().await, (0, 0));
-    assert_eq!(
-        post(&app, "/connection", "k", &Script::effect(503))
-            .await
-            .status,
-        503
-    );
-    assert_eq!(
-        post(&app, "/connection", "k", &Script::effect(201))
-            .await
-            .status,
-        201
-    );
-    assert_eq!(shop.counts().await, (1, 1));
 }
 
 #[actix_web::test]
@@ -196,22 +155,6 @@ async fn handler_that_ends_the_transaction_by_itself_is_never_recorded() {
         );
     }
     assert_eq!(shop.counts().await, (5, 4));
-}
-
-#[actix_web::test]
-async fn request_without_a_key_runs_in_the_transaction_too() {
-    let shop = Shop::open().await;
-    let app = app!(shop);
-    let unkeyed = async |script: &Script| {
-        let request = test::TestRequest::post().uri("/unkeyed").set_json(script);
-        test::call_service(&app, request.to_request())
-            .await
-            .status()
-    };
-    assert_eq!(unkeyed(&Script::effect(201)).await, 201);
-    assert_eq!(unkeyed(&Script::effect(400)).await, 400);
-    assert_eq!(unkeyed(&Script::new(201, ["ROLLBACK"])).await, 500);
-    assert_eq!(shop.counts().await, (1, 0));
 }
 
 #[actix_web::test]
@@ -363,6 +306,19 @@ async fn file_that_is_deleted_while_the_handler_runs_is_not_acknowledged() {
     };
     let (reply, ()) = futures_util::future::join(answered, deleted).await;
     assert_eq!(reply.status, 500);
+}
+
+#[actix_web::test]
+async fn instances_that_start_at_once_make_file_and_table_together() {
+    let shop = Shop::open().await;
+    let path = shop.folder.join("new.db");
+    let start = async || {
+        let pool = sqlite::pool(&path).open().await.unwrap();
+        let idempotency = Idempotency::new(pool).unwrap();
+        idempotency.migrate().await.unwrap();
+        idempotency.verify_schema().await.unwrap();
+    };
+    futures_util::future::join_all((0..8).map(|_| start())).await;
 }
 
 #[actix_web::test]
