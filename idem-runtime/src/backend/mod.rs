@@ -30,6 +30,12 @@ pub trait Backend: Send + Sync + 'static {
     #[doc(hidden)]
     fn claim(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>>;
 
+    /// The same, for a request that will not run: it need not wait for whoever holds the key.
+    #[doc(hidden)]
+    fn look(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>> {
+        self.claim(call)
+    }
+
     /// Begins a transaction for a request without a key.
     #[doc(hidden)]
     fn begin(&self, session: &Session) -> impl Future<Output = Result<Self::Open, StoreError>>;
@@ -225,6 +231,19 @@ impl KeepError {
             }
         }
     }
+}
+
+/// How many connections a claim tries: a pool learns only from use that one has died, or that other
+/// code has left it inside a transaction.
+const CONNECTIONS: u32 = 3;
+
+/// Says that every connection that was tried was not at its beginning.
+fn left_in_transaction() -> StoreError {
+    StoreError::Refused(
+        "the pool hands out connections inside a transaction that was begun elsewhere: some code \
+         of this service sends BEGIN without ending it"
+            .to_owned(),
+    )
 }
 
 /// Lends a handler the open transaction, as the type of its reference parameter.

@@ -40,6 +40,12 @@ pub(super) fn by_commit(error: &Error) -> KeepError {
     }
 }
 
+/// Whether a transaction could not begin since the connection is inside one.
+pub(super) fn is_inside(error: &Error) -> bool {
+    let message = error.as_database_error().map(DatabaseError::message);
+    message.is_some_and(|message| message.contains("within a transaction"))
+}
+
 pub(super) fn store_error(error: &Error) -> StoreError {
     let refusal = match error {
         Error::Database(refusal) => refusal.as_ref(),

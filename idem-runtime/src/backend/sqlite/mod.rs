@@ -8,22 +8,25 @@ mod tx;
 
 use std::{sync::Arc, time::Duration};
 
-use sqlx::{SqlitePool, pool::PoolConnection};
+use sqlx::{SqlitePool, pool::PoolConnection, sqlite::SqliteRow};
 use tokio::{
-    sync::{OnceCell, Semaphore},
+    sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
 
 use self::{
-    error::store_error,
+    error::{is_inside, store_error},
     file::File,
-    tx::{Tx, has_live, look_up},
+    tx::{READ, Tx, WRITE, has_live, look_up},
 };
 pub use self::{
     pool::{PoolBuilder, pool},
     schema::MIGRATIONS,
 };
-use super::{Backend, Call, Claimed, KeepError, Open, Pool, Session, held};
+use super::{
+    Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Session, held, held::Held,
+    left_in_transaction,
+};
 use crate::error::{SettingsError, StoreError};
 
 /// Keeps records in SQLite, beside the tables that the handlers write.
@@ -92,8 +95,27 @@ impl Sqlite {
         let Ok(Ok(turn)) = timeout(self.shared.patience, turn).await else {
             return Err(StoreError::Locked);
         };
-        let connection = self.connection().await?;
-        Tx::begin(connection, Some(turn), Arc::clone(&self.shared)).await
+        self.open(Some(turn)).await
+    }
+
+    /// Begins, as the writer if it is its turn. A connection that other code has left inside a
+    /// transaction is closed, and another one taken.
+    async fn open(&self, turn: Option<OwnedSemaphorePermit>) -> Result<Tx, StoreError> {
+        let statement = if turn.is_some() { WRITE } else { READ };
+        for _ in 0..CONNECTIONS {
+            let connection = self.connection().await?;
+            match Held::begin(connection, statement).await {
+                Ok(held) => return Ok(Tx::new(held, turn, Arc::clone(&self.shared))),
+                Err(error) if is_inside(&error) => {}
+                Err(error) => return Err(store_error(&error)),
+            }
+        }
+        Err(left_in_transaction())
+    }
+
+    /// Reads what is stored under the key, as a reader, who waits for nobody.
+    async fn stored(&self, call: &Call) -> Result<Vec<SqliteRow>, StoreError> {
+        look_up(&mut *self.connection().await?, call).await
     }
 }
 
@@ -101,17 +123,19 @@ impl Backend for Sqlite {
     type Open = Tx;
 
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
-        let mut connection = self.connection().await?;
-        let rows = look_up(&mut connection, call).await?;
+        let rows = self.stored(call).await?;
         if has_live(&rows)? {
             // What is there for good needs no turn to write.
-            let tx = Tx::begin(connection, None, Arc::clone(&self.shared)).await?;
-            return tx.claimed(&rows);
+            return self.open(None).await?.claimed(&rows);
         }
-        drop(connection);
         let mut tx = self.write().await?;
         let rows = look_up(tx.connection(), call).await?;
         tx.claimed(&rows)
+    }
+
+    async fn look(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
+        let rows = self.stored(call).await?;
+        self.open(None).await?.claimed(&rows)
     }
 
     async fn begin(&self, _: &Session) -> Result<Tx, StoreError> {

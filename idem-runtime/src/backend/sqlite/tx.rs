@@ -2,9 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use sqlx::{
-    Error, Executor, Row, SqliteConnection, Transaction, pool::PoolConnection, sqlite::SqliteRow,
-};
+use sqlx::{Error, Executor, Row, SqliteConnection, Transaction, sqlite::SqliteRow};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
@@ -19,10 +17,10 @@ use crate::{
 
 /// Begins as the writer. The savepoint ends with the transaction, whoever ends it, so that it
 /// tells at the end whether this is still the transaction that began.
-const WRITE: &str = "BEGIN IMMEDIATE; SAVEPOINT idem_claim";
+pub(super) const WRITE: &str = "BEGIN IMMEDIATE; SAVEPOINT idem_claim";
 
 /// Begins without a turn to write, for what has been found already.
-const READ: &str = "BEGIN";
+pub(super) const READ: &str = "BEGIN";
 
 /// Ends the transaction and begins the next one.
 const AGAIN: &str = "ROLLBACK; BEGIN IMMEDIATE; SAVEPOINT idem_claim";
@@ -39,19 +37,12 @@ pub struct Tx {
 }
 
 impl Tx {
-    /// Begins, as the writer if it is its turn.
-    pub(super) async fn begin(
-        connection: PoolConnection<sqlx::Sqlite>,
+    pub(super) fn new(
+        held: Held<sqlx::Sqlite>,
         turn: Option<OwnedSemaphorePermit>,
         shared: Arc<Shared>,
-    ) -> Result<Self, StoreError> {
-        let statement = if turn.is_some() { WRITE } else { READ };
-        let held = Held::begin(connection, statement).await;
-        Ok(Self {
-            held: held.map_err(|error| store_error(&error))?,
-            turn,
-            shared,
-        })
+    ) -> Self {
+        Self { held, turn, shared }
     }
 
     pub(super) fn connection(&mut self) -> &mut SqliteConnection {
@@ -68,12 +59,11 @@ impl Tx {
 
     /// Checks that this is still the transaction that began, for the database that was there.
     async fn intact(&mut self) -> Result<(), KeepError> {
-        if !self.held.is_outermost() {
-            return Err(KeepError::Ended);
-        }
-        match self.connection().execute(INTACT).await {
-            Ok(_) => Ok(()),
-            Err(Error::Database(_)) => Err(KeepError::Ended),
+        let intact = self.connection().execute(INTACT).await;
+        match intact {
+            // Asked afterwards: a nested transaction that was dropped ends with the next statement.
+            Ok(_) if self.held.is_outermost() => Ok(()),
+            Ok(_) | Err(Error::Database(_)) => Err(KeepError::Ended),
             Err(error) => Err(before_commit(&error)),
         }
     }
@@ -130,11 +120,11 @@ impl Open for Tx {
     }
 
     async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+        let again = self.connection().execute(AGAIN).await;
+        again.map_err(|error| store_error(&error))?;
         if !self.held.is_outermost() {
             return Err(StoreError::Refused("a savepoint was left open".to_owned()));
         }
-        let again = self.connection().execute(AGAIN).await;
-        again.map_err(|error| store_error(&error))?;
         let rows = look_up(self.connection(), call).await?;
         self.claimed(&rows)
     }
