@@ -6,7 +6,7 @@ use idem_runtime::{StoreError, sqlite};
 use idem_tests::{database::Engine as _, service::script::Script};
 use reqwest::StatusCode;
 use sqlx::{
-    ConnectOptions, Executor,
+    ConnectOptions, Connection, Executor,
     sqlite::{SqliteConnectOptions, SqlitePoolOptions},
 };
 
@@ -89,28 +89,41 @@ async fn database_that_cannot_be_written_is_a_503_whose_error_says_why() {
 #[tokio::test]
 async fn file_that_another_process_has_for_itself_is_a_503_until_it_lets_go() {
     let database = database();
-    let setup = Setup {
-        pool_wait: Duration::from_millis(500),
-        ..Setup::default()
-    };
-    // In WAL mode readers and writers cannot lock each other out: it has to be the only one from the start.
-    let options = SqliteConnectOptions::new()
-        .filename(database.engine().path())
-        .pragma("locking_mode", "EXCLUSIVE");
-    let service = Service::with(&database.url(), setup).await;
-    let mut alone = options.connect().await.unwrap();
-    alone.execute("BEGIN EXCLUSIVE").await.unwrap();
+    let options = SqliteConnectOptions::new().filename(database.engine().path());
+    let exclusive = options.clone().pragma("locking_mode", "EXCLUSIVE");
+    let mut alone = exclusive.connect().await.unwrap();
+    alone.execute("BEGIN EXCLUSIVE; COMMIT").await.unwrap();
+
+    let impatient = sqlite::pool(database.engine().path()).wait_timeout(Duration::from_millis(300));
+    let error = impatient.open().await.unwrap_err().to_string();
+    assert!(
+        error.contains("shop.db") && error.contains("writ"),
+        "{error}"
+    );
+    let pool = SqlitePoolOptions::new()
+        .acquire_timeout(Duration::from_millis(300))
+        .connect_lazy_with(options.busy_timeout(Duration::from_millis(300)));
+    let service = Service::over(pool, Setup::default()).await;
     let reply = service.post("k", &Script::default()).await;
     reply.assert_problem(503, "store-unavailable");
     assert!(reply.headers.contains_key("retry-after"));
-    alone.execute("COMMIT").await.unwrap();
-    drop(alone);
-    let mut reply = service.post("k", &Script::default()).await;
-    while reply.status == 503 {
-        reply = service.post("k", &Script::default()).await;
-    }
+
+    alone.close().await.unwrap();
+    let reply = service.post("k", &Script::default()).await;
     reply.assert(StatusCode::CREATED, false);
     assert_eq!((database.effects(), database.records()), (1, 1));
+}
+
+#[tokio::test]
+async fn instances_that_start_at_once_make_file_and_table_together() {
+    let database = Database::empty();
+    let start = async || {
+        let idempotency = guard(&database.url()).await;
+        idempotency.migrate().await.unwrap();
+        idempotency.verify_schema().await.unwrap();
+    };
+    futures_util::future::join_all((0..8).map(|_| start())).await;
+    assert_eq!(database.records(), 0);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The suite over SQLite, and what comes of its one writer and its one file.
 
 mod file;
+mod handlers;
 #[path = "../on_sqlx/mod.rs"]
 mod on_sqlx;
 #[path = "../shared/mod.rs"]

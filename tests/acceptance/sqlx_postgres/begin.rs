@@ -37,11 +37,11 @@ async fn relayed() -> (Database, Relay, Service) {
 async fn assert_alone(database: &Database, service: &Service) {
     assert_whole(&service.pool).await;
     database.assert_clean(2).await;
-    let alone =
-        "SELECT CASE WHEN now() = statement_timestamp() THEN 'alone' END FROM pg_sleep(0.01)";
-    let asked = [alone; 2].map(|query| Kind::ask(&service.pool, query));
+    // Both connections are asked at the same time, and refuse it outside of a transaction.
+    let savepoint = "SELECT pg_sleep(0.1); SAVEPOINT probe";
+    let asked = [savepoint; 2].map(|savepoint| Kind::run(&service.pool, savepoint));
     for answer in futures_util::future::join_all(asked).await {
-        assert_eq!(answer.unwrap().as_deref(), Some("alone"));
+        assert_eq!(answer.unwrap_err().code.as_deref(), Some("25P01"));
     }
 }
 
