@@ -80,13 +80,21 @@ impl Sqlite {
     /// Takes a connection to the database file that was there from the start.
     async fn connection(&self) -> Result<PoolConnection<sqlx::Sqlite>, StoreError> {
         let connection = self.pool.acquire().await;
-        let mut connection = connection.map_err(|error| store_error(&error))?;
+        let mut connection = connection.map_err(|error| match error {
+            // sqlx says the same when it could not make a connection.
+            sqlx::Error::PoolTimedOut if self.pool.size() < self.largest() => StoreError::Locked,
+            error => store_error(&error),
+        })?;
         let file = self
             .shared
             .file
             .get_or_try_init(|| File::of(&mut connection));
         file.await?.check()?;
         Ok(connection)
+    }
+
+    fn largest(&self) -> u32 {
+        self.pool.options().get_max_connections()
     }
 
     /// Waits for the turn to write, and begins.

@@ -93,6 +93,8 @@ impl PoolBuilder {
         loop {
             let error = match pool.clone().connect_with(options.clone()).await {
                 Ok(pool) => return Ok(pool),
+                // Nobody has taken a connection yet: none could be made.
+                Err(sqlx::Error::PoolTimedOut) => StoreError::Locked,
                 Err(error) => store_error(&error),
             };
             // Of several processes that open a new file at once, one puts it into WAL mode, for
