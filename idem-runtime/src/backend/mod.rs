@@ -9,7 +9,14 @@ pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 
@@ -17,6 +24,20 @@ use crate::{
     error::{SettingsError, StoreError},
     model::{Fingerprint, Found, Identity, Isolation, Kind, Record, Snapshot},
 };
+
+/// How many connections were lost since the process began.
+static LOSSES: AtomicU64 = AtomicU64::new(0);
+
+/// Says that a connection was lost, of whatever pool: the database may have failed over, and have
+/// forgotten what it had acknowledged.
+pub(crate) fn lost() {
+    LOSSES.fetch_add(1, Ordering::Release);
+}
+
+/// Tells how many connections were lost since the process began.
+pub(crate) fn losses() -> u64 {
+    LOSSES.load(Ordering::Acquire)
+}
 
 /// Stores records in one kind of database, through one kind of pool.
 ///
@@ -131,7 +152,7 @@ impl<O> Claimed<O> {
         let mut found = Found::default();
         let mut expired = false;
         for row in rows {
-            if !row.live {
+            if row.remaining.is_zero() {
                 expired = true;
                 continue;
             }
@@ -158,8 +179,8 @@ pub(crate) struct Stored<'a> {
     pub(crate) status: i16,
     pub(crate) headers: &'a [u8],
     pub(crate) body: &'a [u8],
-    /// Whether its lifetime has not ended.
-    pub(crate) live: bool,
+    /// What is left of its lifetime.
+    pub(crate) remaining: Duration,
 }
 
 impl Stored<'_> {
@@ -175,6 +196,7 @@ impl Stored<'_> {
             kind,
             fingerprint: self.fingerprint.into(),
             snapshot,
+            remaining: self.remaining,
         })
     }
 }

@@ -25,7 +25,7 @@ pub use self::{
 };
 use super::{CONNECTIONS, MIGRATION, Options, SWEEP, Settings, begin, left_in_transaction};
 use crate::{
-    backend::{Backend, Call, Claimed, KeepError, Open, Pool, Session},
+    backend::{self, Backend, Call, Claimed, KeepError, Open, Pool, Session},
     error::{SettingsError, StoreError},
     model::Isolation,
 };
@@ -106,7 +106,10 @@ impl Postgres {
                     return Ok((tx, rows));
                 }
                 Ok(Ok(_)) => last = None,
-                Ok(Err(error)) if is_stale(&error) => last = Some(error),
+                Ok(Err(error)) if is_stale(&error) => {
+                    backend::lost();
+                    last = Some(error);
+                }
                 Ok(Err(error)) => return Err(store_error(&error)),
                 Err(_) => return Err(StoreError::TimedOut(self.shared.settings.timeout)),
             }

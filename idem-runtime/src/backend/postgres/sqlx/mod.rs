@@ -18,7 +18,7 @@ use super::{
     left_in_transaction,
 };
 use crate::{
-    backend::{Backend, Call, Claimed, KeepError, Pool, Session, driver, held, held::Held},
+    backend::{self, Backend, Call, Claimed, KeepError, Pool, Session, driver, held, held::Held},
     error::{SettingsError, StoreError},
     model::Isolation,
 };
@@ -114,6 +114,7 @@ impl SqlxPostgres {
                     if !is_stale(&failure) {
                         return Err(store_error(&failure));
                     }
+                    backend::lost();
                     last = Some(store_error(&failure));
                 }
                 Err(_) => return Err(StoreError::TimedOut(limit)),
