@@ -59,12 +59,12 @@ pub(crate) enum Mistake {
     AnswerBroken,
     #[error(
         "a SQL statement of the handler failed, the handler went on to answer success, and \
-         PostgreSQL had rolled its writes back: return the error, or use `Tx::savepoint`"
+         PostgreSQL had rolled its writes back: return the error, or use a savepoint"
     )]
     Swallowed,
     #[error(
-        "the handler ended the transaction by itself (COMMIT, ROLLBACK or BEGIN through `tx`): \
-         leave that to the runtime, or use `Tx::savepoint`"
+        "the handler ended the transaction by itself (COMMIT, ROLLBACK or BEGIN through `tx`, or a \
+         savepoint left open): leave that to the runtime, and end each savepoint"
     )]
     Ended,
 }

@@ -107,6 +107,10 @@ pub struct Call {
     pub(crate) identity: Arc<Identity>,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) ttl: Duration,
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlx-postgres")),
+        expect(dead_code, reason = "SQLite has nothing to set up")
+    )]
     pub(crate) session: Session,
 }
 
@@ -114,8 +118,16 @@ pub struct Call {
 pub struct Session {
     pub(crate) isolation: Isolation,
     /// How long the handler may take: fences stand above it.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlx-postgres")),
+        expect(dead_code, reason = "SQLite has no sessions to fence")
+    )]
     pub(crate) timeout: Duration,
     /// The service's own settings, local to the transaction.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlx-postgres")),
+        expect(dead_code, reason = "SQLite has no settings")
+    )]
     pub(crate) settings: Vec<(String, String)>,
 }
 

@@ -33,6 +33,12 @@ use crate::error::{SettingsError, StoreError};
 /// came and without a connection, for as long as the pool lets a request wait for a connection
 /// (its `acquire_timeout`). Another process that writes is waited for as long as the connections'
 /// `busy_timeout` says. Repeats are answered without waiting for a writer.
+///
+/// A handler's statement that fails undoes itself alone, and the transaction goes on: unlike in
+/// PostgreSQL, a handler can pass over it and still answer success. One that is late is rolled back
+/// once the statement that it has left running has come to its end.
+///
+/// A database in memory works with a pool of one connection, for tests.
 #[derive(Clone, Debug)]
 pub struct Sqlite {
     pool: SqlitePool,
@@ -83,9 +89,8 @@ impl Sqlite {
     /// Waits for the turn to write, and begins.
     async fn write(&self) -> Result<Tx, StoreError> {
         let turn = Arc::clone(&self.shared.writer).acquire_owned();
-        let turn = match timeout(self.shared.patience, turn).await {
-            Ok(Ok(turn)) => turn,
-            _ => return Err(StoreError::Locked),
+        let Ok(Ok(turn)) = timeout(self.shared.patience, turn).await else {
+            return Err(StoreError::Locked);
         };
         let connection = self.connection().await?;
         Tx::begin(connection, Some(turn), Arc::clone(&self.shared)).await

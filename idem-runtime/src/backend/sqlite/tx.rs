@@ -61,7 +61,7 @@ impl Tx {
     /// Reads what the lookup brought.
     pub(super) fn claimed(self, rows: &[SqliteRow]) -> Result<Claimed<Self>, StoreError> {
         let rows = rows.iter().map(stored).collect::<Result<Vec<_>, _>>();
-        let rows = rows.map_err(unreadable)?;
+        let rows = rows.map_err(|error| unreadable(&error))?;
         let locked = self.turn.is_some();
         Claimed::new(self, locked, rows)
     }
@@ -170,7 +170,7 @@ pub(super) fn has_live(rows: &[SqliteRow]) -> Result<bool, StoreError> {
     let remaining = rows.iter().map(|row| row.try_get::<i64, _>("remaining"));
     let remaining = remaining
         .collect::<Result<Vec<_>, _>>()
-        .map_err(unreadable)?;
+        .map_err(|error| unreadable(&error))?;
     Ok(remaining.iter().any(|milliseconds| *milliseconds > 0))
 }
 
@@ -187,7 +187,7 @@ fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
     })
 }
 
-fn unreadable(error: Error) -> StoreError {
+fn unreadable(error: &Error) -> StoreError {
     StoreError::Corrupt(error.to_string())
 }
 
