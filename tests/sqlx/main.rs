@@ -165,13 +165,25 @@ macro_rules! handlers {
             script.answer().await
         }
 
+        /// Leaves a stream of rows behind, whose end nobody can reach any more.
+        #[idempotent(scope = global, operation = "streaming", timeout = "1s")]
+        async fn streaming(script: web::Json<Script>, tx: &mut $connection) -> HttpResponse {
+            let rows = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 9000) \
+                        SELECT n FROM n";
+            let mut rows = tx.fetch(rows);
+            futures_util::StreamExt::next(&mut rows).await;
+            std::mem::forget(rows);
+            script.answer().await
+        }
+
         fn routes(config: &mut web::ServiceConfig) {
             config
                 .route("/connection", web::post().to(connection))
                 .route("/transaction", web::post().to(transaction))
                 .route("/nested", web::post().to(nested))
                 .route("/leaking", web::post().to(leaking))
-                .route("/committing", web::post().to(committing));
+                .route("/committing", web::post().to(committing))
+                .route("/streaming", web::post().to(streaming));
         }
     };
 }

@@ -308,6 +308,27 @@ async fn file_that_is_deleted_while_the_handler_runs_is_not_acknowledged() {
     assert_eq!(reply.status, 500);
 }
 
+/// The thread of the connection waits for a reader of its rows and cannot be told that there is none,
+/// so the writer's turn of the whole file goes with it: only a restart helps.
+#[actix_web::test]
+async fn leaked_stream_of_rows_hangs_no_request() {
+    let shop = Shop::open().await;
+    let app = app!(shop);
+    let begun = Instant::now();
+    for path in ["/streaming", "/connection"] {
+        assert_eq!(
+            post(&app, path, "k", &Script::effect(201)).await.status,
+            503
+        );
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(shop.counts().await, (0, 0));
+}
+
 #[actix_web::test]
 async fn instances_that_start_at_once_make_file_and_table_together() {
     let shop = Shop::open().await;

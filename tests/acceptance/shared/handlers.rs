@@ -159,21 +159,6 @@ async fn transient_failure_frees_the_key_and_the_repeat_runs() {
 
 /// Some drivers read the rows that nobody wants, others get stuck behind them.
 #[tokio::test]
-async fn row_stream_left_behind_neither_hangs_the_request_nor_harms_the_next() {
-    let database = database();
-    let service = service(&database).await;
-    let script = Script::of([Step::LeakStream]);
-    let reply = service.post("k", &script).await;
-    let kept = usize::from(reply.status == 201);
-    if kept == 0 {
-        reply.assert_problem(503, "store-unavailable");
-    }
-    database.assert_clean(1).await;
-    assert_eq!((database.effects(), database.records()), (kept, kept));
-    assert_unharmed(&service, &database).await;
-}
-
-#[tokio::test]
 async fn handler_that_runs_out_of_time_is_undone_and_its_connection_closed() {
     out_of_time(Step::Sleep(60_000)).await;
 }
