@@ -144,7 +144,7 @@ pub(crate) async fn contradict<B: Backend>(backend: &B, call: &Call) -> End<B::O
         locked,
         found,
         ..
-    } = match backend.claim(call).await {
+    } = match backend.look(call).await {
         Ok(claimed) => claimed,
         Err(error) => {
             return End::new(Outcome::Unavailable(Arc::new(error)), Verdict::Free, None);

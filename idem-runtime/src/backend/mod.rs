@@ -39,6 +39,9 @@ pub(crate) fn losses() -> u64 {
     LOSSES.load(Ordering::Acquire)
 }
 
+/// How many connections flight 1 tries: a pool learns only from use that one has died.
+const CONNECTIONS: u32 = 3;
+
 /// Stores records in one kind of database, through one kind of pool.
 ///
 /// Implemented by this crate only; the type of a handler's transaction parameter chooses.
@@ -50,6 +53,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Begins a transaction and looks the key up, trying to get hold of it (flight 1).
     #[doc(hidden)]
     fn claim(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>>;
+
+    /// Looks the key up for a request that will not run, whoever holds the key.
+    #[doc(hidden)]
+    fn look(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>> {
+        self.claim(call)
+    }
 
     /// Begins a transaction for a request without a key.
     #[doc(hidden)]
@@ -247,6 +256,15 @@ impl KeepError {
             }
         }
     }
+}
+
+/// Says that every connection that was tried was not at its beginning.
+fn left_in_transaction() -> StoreError {
+    StoreError::Refused(
+        "the pool hands out connections inside a transaction that was begun elsewhere: some code \
+         of this service sends BEGIN without ending it"
+            .to_owned(),
+    )
 }
 
 /// Lends a handler the open transaction, as the type of its reference parameter.

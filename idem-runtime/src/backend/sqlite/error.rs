@@ -40,6 +40,15 @@ pub(super) fn by_commit(error: &Error) -> KeepError {
     }
 }
 
+/// Whether BEGIN was refused by a connection that was left in a transaction, or has died: another
+/// one may do.
+pub(super) fn is_stale(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::InvalidSavePointStatement | Error::WorkerCrashed
+    ) || code(error) == Some(ERROR)
+}
+
 pub(super) fn store_error(error: &Error) -> StoreError {
     let refusal = match error {
         Error::Database(refusal) => refusal.as_ref(),

@@ -10,20 +10,23 @@ use std::{sync::Arc, time::Duration};
 
 use sqlx::{SqlitePool, pool::PoolConnection};
 use tokio::{
-    sync::{OnceCell, Semaphore},
+    sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
 
 use self::{
-    error::store_error,
+    error::{is_stale, store_error},
     file::File,
-    tx::{Tx, has_live, look_up},
+    tx::{READ, Tx, WRITE},
 };
 pub use self::{
     pool::{PoolBuilder, pool},
     schema::MIGRATIONS,
 };
-use super::{Backend, Call, Claimed, KeepError, Open, Pool, Session, held};
+use super::{
+    Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Session, held, held::Held,
+    left_in_transaction,
+};
 use crate::error::{SettingsError, StoreError};
 
 /// Keeps records in SQLite, beside the tables that the handlers write.
@@ -37,6 +40,8 @@ use crate::error::{SettingsError, StoreError};
 /// A handler's statement that fails undoes itself alone, and the transaction goes on: unlike in
 /// PostgreSQL, a handler can pass over it and still answer success. One that is late is rolled back
 /// once the statement that it has left running has come to its end.
+/// A stream of rows that a handler leaks (`mem::forget`) holds the writer's turn until the process
+/// ends.
 ///
 /// A database in memory works with a pool of one connection, for tests.
 #[derive(Clone, Debug)]
@@ -50,7 +55,7 @@ struct Shared {
     /// Lets one writer of this process in after the other: SQLite itself would have each of them
     /// ask again and again, and get in by chance.
     writer: Arc<Semaphore>,
-    /// How long a request waits for its turn.
+    /// How long a request waits for its turn, and then for each of its ends.
     patience: Duration,
     file: OnceCell<File>,
 }
@@ -92,8 +97,24 @@ impl Sqlite {
         let Ok(Ok(turn)) = timeout(self.shared.patience, turn).await else {
             return Err(StoreError::Locked);
         };
-        let connection = self.connection().await?;
-        Tx::begin(connection, Some(turn), Arc::clone(&self.shared)).await
+        self.begin_with(WRITE, Some(turn)).await
+    }
+
+    /// Takes a connection and begins. Connections that turn out to be inside somebody's transaction
+    /// are closed and others taken: nothing of the request has run yet.
+    async fn begin_with(
+        &self,
+        statement: &'static str,
+        turn: Option<OwnedSemaphorePermit>,
+    ) -> Result<Tx, StoreError> {
+        for _ in 0..CONNECTIONS {
+            match Held::begin(self.connection().await?, statement).await {
+                Ok(held) => return Ok(Tx::new(held, turn, Arc::clone(&self.shared))),
+                Err(error) if is_stale(&error) => {}
+                Err(error) => return Err(store_error(&error)),
+            }
+        }
+        Err(left_in_transaction())
     }
 }
 
@@ -101,17 +122,17 @@ impl Backend for Sqlite {
     type Open = Tx;
 
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
-        let mut connection = self.connection().await?;
-        let rows = look_up(&mut connection, call).await?;
-        if has_live(&rows)? {
+        let claimed = self.look(call).await?;
+        if claimed.found.effect.is_some() || claimed.found.refusal.is_some() {
             // What is there for good needs no turn to write.
-            let tx = Tx::begin(connection, None, Arc::clone(&self.shared)).await?;
-            return tx.claimed(&rows);
+            return Ok(claimed);
         }
-        drop(connection);
-        let mut tx = self.write().await?;
-        let rows = look_up(tx.connection(), call).await?;
-        tx.claimed(&rows)
+        claimed.open.give_up().await;
+        self.write().await?.look_up(call).await
+    }
+
+    async fn look(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
+        self.begin_with(READ, None).await?.look_up(call).await
     }
 
     async fn begin(&self, _: &Session) -> Result<Tx, StoreError> {

@@ -23,9 +23,11 @@ pub use self::{
     pool::{PoolBuilder, pool},
     tx::{Savepoint, Tx},
 };
-use super::{CONNECTIONS, MIGRATION, Options, SWEEP, Settings, begin, left_in_transaction};
+use super::{MIGRATION, Options, SWEEP, Settings, begin};
 use crate::{
-    backend::{self, Backend, Call, Claimed, KeepError, Open, Pool, Session},
+    backend::{
+        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Session, left_in_transaction,
+    },
     error::{SettingsError, StoreError},
     model::Isolation,
 };

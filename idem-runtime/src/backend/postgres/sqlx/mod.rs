@@ -13,12 +13,14 @@ use tokio_util::context::TokioContext;
 
 use self::{statement::Statements, tx::Tx};
 use super::{
-    CONNECTIONS, MIGRATION, Options, SWEEP, Settings, begin,
+    MIGRATION, Options, SWEEP, Settings, begin,
     error::{Failure, is_stale, store_error},
-    left_in_transaction,
 };
 use crate::{
-    backend::{self, Backend, Call, Claimed, KeepError, Pool, Session, driver, held, held::Held},
+    backend::{
+        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Pool, Session, driver, held, held::Held,
+        left_in_transaction,
+    },
     error::{SettingsError, StoreError},
     model::Isolation,
 };
