@@ -1,0 +1,255 @@
+//! Everything at one moment: the clients' processes, transactions without one, the records, and what clients were told.
+
+use crate::{
+    database::{Kind, Others, Set, Stage, Tx},
+    protocol::{Level, Protocol, Request, Without},
+};
+
+/// Holds one moment of the model.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    /// Sorted, since it makes no difference which of two equal clients does what.
+    pub(crate) clients: Vec<Client>,
+    /// Transactions whose process has gone, or has turned away: sorted.
+    pub(crate) strays: Vec<Tx>,
+    /// Every record that was ever committed, in the order of the commits.
+    pub(crate) answers: Vec<Answer>,
+    /// What the sweeper has deleted, not yet committed.
+    pub(crate) swept: Set,
+    /// Whether a request was answered otherwise while an effect lived that it had been told of.
+    pub(crate) forgotten: bool,
+    /// Whether a request was refused for another one while an answer lived that it had been given.
+    pub(crate) misdenied: bool,
+}
+
+/// Holds one client and the process that answers it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Client {
+    pub(crate) request: Request,
+    pub(crate) level: Level,
+    pub(crate) tx: Option<Tx>,
+    /// Whether the process has a refusal in memory that is still to be stored.
+    pub(crate) refused: bool,
+    /// Whether the client's last question has had a final answer.
+    pub(crate) answered: bool,
+}
+
+/// Holds one record and what has become of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Answer {
+    pub(crate) kind: Kind,
+    pub(crate) request: Request,
+    /// Whether its row is in the table.
+    pub(crate) stored: bool,
+    /// Whether its lifetime lasts, with or without a row.
+    pub(crate) live: bool,
+    /// Whether a client was answered with it.
+    pub(crate) told: bool,
+    /// Whether the other request was refused because of it.
+    pub(crate) denied: bool,
+    /// The records before it whose lifetimes its own overlaps.
+    pub(crate) beside: Set,
+}
+
+/// Names a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Client(usize),
+    Stray(usize),
+}
+
+impl State {
+    pub(crate) fn new(protocol: &Protocol) -> Self {
+        let client = |&(request, level): &(Request, Level)| Client {
+            request,
+            level,
+            tx: None,
+            refused: false,
+            answered: false,
+        };
+        let mut clients: Vec<_> = protocol.clients.iter().map(client).collect();
+        clients.sort();
+        Self {
+            clients,
+            strays: Vec::new(),
+            answers: Vec::new(),
+            swept: Set::default(),
+            forgotten: false,
+            misdenied: false,
+        }
+    }
+
+    /// Whether every client has its answer and nothing is under way.
+    pub(crate) fn is_settled(&self) -> bool {
+        let quiet = |client: &Client| client.answered && client.tx.is_none() && !client.refused;
+        self.clients.iter().all(quiet) && self.strays.is_empty() && self.swept.is_empty()
+    }
+
+    pub(crate) fn tx(&self, who: Who) -> Option<&Tx> {
+        match who {
+            Who::Client(number) => self.clients.get(number)?.tx.as_ref(),
+            Who::Stray(number) => self.strays.get(number),
+        }
+    }
+
+    /// Puts another transaction in this one's place; a stray that has ended is gone.
+    pub(crate) fn replace(&mut self, who: Who, tx: Tx) {
+        match who {
+            Who::Client(number) => {
+                if let Some(client) = self.clients.get_mut(number) {
+                    client.tx = Some(tx);
+                }
+            }
+            Who::Stray(number) if matches!(tx.stage, Stage::Ended(_)) => {
+                self.strays.remove(number);
+            }
+            Who::Stray(number) => {
+                if let Some(stray) = self.strays.get_mut(number) {
+                    *stray = tx;
+                }
+            }
+        }
+    }
+
+    /// What all transactions but one have in hand.
+    pub(crate) fn others(&self, who: Who) -> Others {
+        let clients = (0..self.clients.len()).map(Who::Client);
+        let strays = (0..self.strays.len()).map(Who::Stray);
+        let mut others = Others {
+            deleted: self.swept,
+            ..Others::default()
+        };
+        for tx in clients
+            .chain(strays)
+            .filter(|other| *other != who)
+            .filter_map(|other| self.tx(other))
+        {
+            others.locked |= tx.locked;
+            others.placed = others.placed.or(tx.placed);
+            others.deleted = others.deleted.or(tx.deleted);
+        }
+        others
+    }
+
+    /// Makes a transaction's record part of the history, and takes out what it has deleted.
+    pub(crate) fn commit(&mut self, who: Who, kind: Kind) {
+        let Some(tx) = self.tx(who).cloned() else {
+            return;
+        };
+        self.delete(tx.deleted);
+        let live = |(number, answer): (usize, &Answer)| answer.live.then_some(number);
+        let beside = self.answers.iter().enumerate().filter_map(live).collect();
+        let number = self.answers.len();
+        self.answers.push(Answer {
+            kind,
+            request: tx.request,
+            stored: true,
+            live: true,
+            told: false,
+            denied: false,
+            beside,
+        });
+        self.replace(who, tx.ended(Some(number)));
+    }
+
+    pub(crate) fn delete(&mut self, deleted: Set) {
+        for (number, answer) in self.answers.iter_mut().enumerate() {
+            answer.stored &= !deleted.has(number);
+        }
+    }
+
+    /// Parts a client from its transaction, which lives on if anybody can notice.
+    pub(crate) fn part(&mut self, number: usize) {
+        let tx = self.clients.get_mut(number).and_then(|it| it.tx.take());
+        self.strays
+            .extend(tx.filter(|tx| tx.locked || tx.is_kept()));
+    }
+
+    /// Answers a request with a record.
+    pub(crate) fn tell(&mut self, request: Request, number: usize) {
+        self.forgotten |= self.answers.iter().enumerate().any(|(other, answer)| {
+            other != number
+                && answer.kind == Kind::Effect
+                && answer.request == request
+                && answer.told
+                && answer.live
+        });
+        if let Some(answer) = self.answers.get_mut(number) {
+            answer.told = true;
+        }
+    }
+
+    /// Refuses a request because the key had its effect through another one.
+    pub(crate) fn deny(&mut self, request: Request, effect: usize) {
+        for answer in &self.answers {
+            let contradicts = answer.request == request && answer.told && answer.live;
+            self.misdenied |= contradicts;
+            self.forgotten |= contradicts && answer.kind == Kind::Effect;
+        }
+        if let Some(answer) = self.answers.get_mut(effect) {
+            answer.denied = true;
+        }
+    }
+
+    /// Decides what a claim leads to, as `decide` does.
+    pub(crate) fn decide(&mut self, number: usize, protocol: &Protocol) {
+        let Some(client) = self.clients.get_mut(number) else {
+            return;
+        };
+        let (request, Some(tx)) = (client.request, &mut client.tx) else {
+            return;
+        };
+        let snapshot = tx.snapshot.unwrap_or_default();
+        let (mut effect, mut refusal) = (None, None);
+        for (number, answer) in self.answers.iter().enumerate() {
+            if !snapshot.has(number) || !answer.concerns(request) {
+                continue;
+            }
+            match answer.kind {
+                _ if !answer.live => tx.expired = true,
+                Kind::Effect => effect = Some((number, answer.request)),
+                Kind::Refusal => refusal = Some(number),
+            }
+        }
+        client.answered = true;
+        let refused = std::mem::take(&mut client.refused);
+        match (effect, refusal) {
+            (Some((effect, of)), _) if of == request => self.tell(request, effect),
+            (_, Some(refusal)) => self.tell(request, refusal),
+            (Some((effect, _)), None) => self.deny(request, effect),
+            (None, None) => {
+                client.answered = false;
+                if !tx.locked {
+                    // A refusal stays in memory, for the next try.
+                    client.refused = refused;
+                    client.tx = None;
+                } else if refused {
+                    tx.keep(Kind::Refusal, protocol);
+                } else {
+                    tx.stage = Stage::Open;
+                    if tx.level == Level::Committed {
+                        tx.snapshot = None;
+                    }
+                }
+                return;
+            }
+        }
+        // Its rollback comes behind the answer.
+        self.part(number);
+    }
+
+    /// The level of a client's next claim.
+    pub(crate) fn claim_level(client: &Client, protocol: &Protocol) -> Level {
+        if client.refused && protocol.keeps(Without::RefusalLevel) {
+            Level::Committed
+        } else {
+            client.level
+        }
+    }
+
+    /// Brings equal clients and strays into one order.
+    pub(crate) fn sort(&mut self) {
+        self.clients.sort_unstable();
+        self.strays.sort_unstable();
+    }
+}
