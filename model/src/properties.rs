@@ -42,8 +42,13 @@ fn refusals_are_final(_: &Protocol, state: &State) -> bool {
     !overlapping(state, |one, two| gains(one, two) || gains(two, one))
 }
 
+/// An answer from an earlier lifetime may still be on its way when the next one begins.
 fn effects_are_answered(_: &Protocol, state: &State) -> bool {
     !state.forgotten
+        && !overlapping(state, |one, two| {
+            let answers = one.request == two.request && one.told && two.told;
+            answers && (one.kind == Kind::Effect || two.kind == Kind::Effect)
+        })
 }
 
 /// A 422 is an answer too: once told, its request must not be told a later refusal.

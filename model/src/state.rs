@@ -16,7 +16,7 @@ pub struct State {
     pub(crate) answers: Vec<Answer>,
     /// What the sweeper has deleted, not yet committed.
     pub(crate) swept: Set,
-    /// Whether a request was answered otherwise while an effect lived that it had been told of.
+    /// Whether a request was refused for another one while its own effect lived, of which it knew.
     pub(crate) forgotten: bool,
     /// Whether a request was refused for another one while an answer lived that it had been given.
     pub(crate) misdenied: bool,
@@ -166,14 +166,7 @@ impl State {
     }
 
     /// Answers a request with a record.
-    pub(crate) fn tell(&mut self, request: Request, number: usize) {
-        self.forgotten |= self.answers.iter().enumerate().any(|(other, answer)| {
-            other != number
-                && answer.kind == Kind::Effect
-                && answer.request == request
-                && answer.told
-                && answer.live
-        });
+    pub(crate) fn tell(&mut self, number: usize) {
         if let Some(answer) = self.answers.get_mut(number) {
             answer.told = true;
         }
@@ -214,8 +207,8 @@ impl State {
         client.answered = true;
         let refused = std::mem::take(&mut client.refused);
         match (effect, refusal) {
-            (Some((effect, of)), _) if of == request => self.tell(request, effect),
-            (_, Some(refusal)) => self.tell(request, refusal),
+            (Some((effect, of)), _) if of == request => self.tell(effect),
+            (_, Some(refusal)) => self.tell(refusal),
             (Some((effect, _)), None) => self.deny(request, effect),
             (None, None) => {
                 client.answered = false;

@@ -118,10 +118,9 @@ impl Model for Protocol {
             }
             Action::See(number) => {
                 let client = state.clients.get_mut(number)?;
-                let request = client.request;
                 if let Stage::Ended(Some(answer)) = client.tx.take()?.stage {
                     client.answered = true;
-                    state.tell(request, answer);
+                    state.tell(answer);
                 }
             }
             Action::Crash(number) => {
