@@ -2,12 +2,13 @@
 
 use crate::{
     protocol::{Level, Protocol, Request, Without},
-    state::Answer,
+    state::{Answer, Name},
 };
 
 /// Holds the server's side of a transaction. It goes on when its process does not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tx {
+    pub(crate) name: Name,
     pub(crate) request: Request,
     pub(crate) level: Level,
     pub(crate) stage: Stage,
@@ -69,8 +70,9 @@ pub(crate) struct Others {
 }
 
 impl Tx {
-    pub(crate) fn begin(request: Request, level: Level) -> Self {
+    pub(crate) fn begin(name: Name, request: Request, level: Level) -> Self {
         Self {
+            name,
             request,
             level,
             stage: Stage::Claim,
@@ -86,7 +88,7 @@ impl Tx {
     pub(crate) fn ended(&self, committed: Option<usize>) -> Self {
         Self {
             stage: Stage::Ended(committed),
-            ..Self::begin(self.request, self.level)
+            ..Self::begin(self.name, self.request, self.level)
         }
     }
 
@@ -124,7 +126,7 @@ impl Tx {
         match self.stage {
             Stage::Claimed | Stage::Open | Stage::Ended(_) => return Next::Waits,
             Stage::Again => {
-                tx = Self::begin(self.request, Level::Committed);
+                tx = Self::begin(self.name, self.request, Level::Committed);
                 if !protocol.keeps(Without::SecondClaim) {
                     tx.expired = self.expired;
                     tx.keep(Kind::Refusal, protocol);

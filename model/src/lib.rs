@@ -8,10 +8,12 @@ mod protocol;
 mod settle;
 mod state;
 mod step;
+mod words;
 
 pub use self::{
     protocol::{Level, Protocol, Request, Without},
     settle::{Settling, settle},
     state::State,
     step::Action,
+    words::narrate,
 };

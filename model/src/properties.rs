@@ -20,10 +20,7 @@ pub(crate) const ALL: [(&str, Holds); 4] = [
         "an acknowledged effect is answered for the whole lifetime",
         effects_are_answered,
     ),
-    (
-        "no two different final answers to one request",
-        one_answer,
-    ),
+    ("no two different final answers to one request", one_answer),
 ];
 
 fn one_effect(_: &Protocol, state: &State) -> bool {

@@ -1,5 +1,11 @@
 //! Everything at one moment: the clients' processes, transactions without one, the records, and what clients were told.
 
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+};
+
 use crate::{
     database::{Kind, Others, Set, Stage, Tx},
     protocol::{Level, Protocol, Request, Without},
@@ -25,6 +31,7 @@ pub struct State {
 /// Holds one client and the process that answers it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Client {
+    pub(crate) name: Name,
     pub(crate) request: Request,
     pub(crate) level: Level,
     pub(crate) tx: Option<Tx>,
@@ -33,6 +40,10 @@ pub(crate) struct Client {
     /// Whether the client's last question has had a final answer.
     pub(crate) answered: bool,
 }
+
+/// Says who somebody is, for a reader. Two states that differ in names alone are the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name(usize);
 
 /// Holds one record and what has become of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,14 +71,15 @@ pub(crate) enum Who {
 
 impl State {
     pub(crate) fn new(protocol: &Protocol) -> Self {
-        let client = |&(request, level): &(Request, Level)| Client {
+        let client = |(name, &(request, level)): (usize, &(Request, Level))| Client {
+            name: Name(name),
             request,
             level,
             tx: None,
             refused: false,
             answered: false,
         };
-        let mut clients: Vec<_> = protocol.clients.iter().map(client).collect();
+        let mut clients: Vec<_> = protocol.clients.iter().enumerate().map(client).collect();
         clients.sort();
         Self {
             clients,
@@ -231,18 +243,64 @@ impl State {
         self.part(number);
     }
 
-    /// The level of a client's next claim.
-    pub(crate) fn claim_level(client: &Client, protocol: &Protocol) -> Level {
-        if client.refused && protocol.keeps(Without::RefusalLevel) {
-            Level::Committed
-        } else {
-            client.level
-        }
-    }
-
     /// Brings equal clients and strays into one order.
     pub(crate) fn sort(&mut self) {
-        self.clients.sort_unstable();
-        self.strays.sort_unstable();
+        self.clients.sort();
+        self.strays.sort();
+    }
+}
+
+impl Client {
+    /// Begins a claim.
+    pub(crate) fn claim(&mut self, protocol: &Protocol) {
+        let level = if self.refused && protocol.keeps(Without::RefusalLevel) {
+            Level::Committed
+        } else {
+            self.level
+        };
+        self.answered = false;
+        self.tx = Some(Tx::begin(self.name, self.request, level));
+    }
+}
+
+impl Name {
+    pub(crate) fn is(self, other: Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Name {}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, _: &Self) -> Ordering {
+        Ordering::Equal
+    }
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client {}", self.0 + 1)
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:?})", self.name, self.request)
     }
 }

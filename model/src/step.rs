@@ -100,9 +100,7 @@ impl Model for Protocol {
         let mut state = last.clone();
         match action {
             Action::Ask(number) => {
-                let client = state.clients.get_mut(number)?;
-                client.answered = false;
-                client.tx = Some(Tx::begin(client.request, State::claim_level(client, self)));
+                state.clients.get_mut(number)?.claim(self);
             }
             Action::Serve(number) => serve(&mut state, Who::Client(number), self)?,
             Action::ServeStray(number) => serve(&mut state, Who::Stray(number), self)?,
