@@ -32,7 +32,7 @@ fn one_effect(_: &Protocol, state: &State) -> bool {
 fn refusals_are_final(_: &Protocol, state: &State) -> bool {
     let gains = |refusal: &Answer, effect: &Answer| {
         refusal.kind == Kind::Refusal
-            && refusal.told
+            && refusal.is_told()
             && effect.kind == Kind::Effect
             && effect.request == refusal.request
     };
@@ -43,7 +43,7 @@ fn refusals_are_final(_: &Protocol, state: &State) -> bool {
 fn effects_are_answered(_: &Protocol, state: &State) -> bool {
     !state.forgotten
         && !overlapping(state, |one, two| {
-            let answers = one.request == two.request && one.told && two.told;
+            let answers = one.request == two.request && one.is_told() && two.is_told();
             answers && (one.kind == Kind::Effect || two.kind == Kind::Effect)
         })
 }
@@ -52,8 +52,7 @@ fn effects_are_answered(_: &Protocol, state: &State) -> bool {
 fn one_answer(_: &Protocol, state: &State) -> bool {
     !state.misdenied
         && !overlapping(state, |one, two| {
-            let same = one.request == two.request;
-            same && one.told && two.told || !same && one.denied && two.told
+            one.is_told_to(two.request) && two.is_told()
         })
 }
 

@@ -54,10 +54,8 @@ pub(crate) struct Answer {
     pub(crate) stored: bool,
     /// Whether its lifetime lasts, with or without a row.
     pub(crate) live: bool,
-    /// Whether a client was answered with it.
-    pub(crate) told: bool,
-    /// Whether the other request was refused because of it.
-    pub(crate) denied: bool,
+    /// The requests that were answered because of it: its own with it, the other one with a 422.
+    pub(crate) told: Set,
     /// The records before it whose lifetimes its own overlaps.
     pub(crate) beside: Set,
 }
@@ -157,8 +155,7 @@ impl State {
             request: tx.request,
             stored: true,
             live: true,
-            told: false,
-            denied: false,
+            told: Set::default(),
             beside,
         });
         self.replace(who, tx.ended(Some(number)));
@@ -177,23 +174,21 @@ impl State {
             .extend(tx.filter(|tx| tx.locked || tx.is_kept()));
     }
 
-    /// Answers a request with a record.
-    pub(crate) fn tell(&mut self, number: usize) {
+    /// Answers a request because of a record: with it, or with a 422.
+    pub(crate) fn tell(&mut self, request: Request, number: usize) {
         if let Some(answer) = self.answers.get_mut(number) {
-            answer.told = true;
+            answer.told.add(request as usize);
         }
     }
 
     /// Refuses a request because the key had its effect through another one.
     pub(crate) fn deny(&mut self, request: Request, effect: usize) {
         for answer in &self.answers {
-            let contradicts = answer.request == request && answer.told && answer.live;
+            let contradicts = answer.request == request && answer.is_told() && answer.live;
             self.misdenied |= contradicts;
             self.forgotten |= contradicts && answer.kind == Kind::Effect;
         }
-        if let Some(answer) = self.answers.get_mut(effect) {
-            answer.denied = true;
-        }
+        self.tell(request, effect);
     }
 
     /// Decides what a claim leads to, as `decide` does.
@@ -219,8 +214,8 @@ impl State {
         client.answered = true;
         let refused = std::mem::take(&mut client.refused);
         match (effect, refusal) {
-            (Some((effect, of)), _) if of == request => self.tell(effect),
-            (_, Some(refusal)) => self.tell(refusal),
+            (Some((effect, of)), _) if of == request => self.tell(request, effect),
+            (_, Some(refusal)) => self.tell(request, refusal),
             (Some((effect, _)), None) => self.deny(request, effect),
             (None, None) => {
                 client.answered = false;
@@ -260,6 +255,18 @@ impl Client {
         };
         self.answered = false;
         self.tx = Some(Tx::begin(self.name, self.request, level));
+    }
+}
+
+impl Answer {
+    /// Whether a client was answered with it.
+    pub(crate) fn is_told(&self) -> bool {
+        self.is_told_to(self.request)
+    }
+
+    /// Whether this request was answered because of it.
+    pub(crate) fn is_told_to(&self, request: Request) -> bool {
+        self.told.has(request as usize)
     }
 }
 

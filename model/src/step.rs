@@ -116,9 +116,10 @@ impl Model for Protocol {
             }
             Action::See(number) => {
                 let client = state.clients.get_mut(number)?;
+                let request = client.request;
                 if let Stage::Ended(Some(answer)) = client.tx.take()?.stage {
                     client.answered = true;
-                    state.tell(answer);
+                    state.tell(request, answer);
                 }
             }
             Action::Crash(number) => {

@@ -31,9 +31,10 @@ fn say(state: &State, action: Action, next: &State) -> Option<String> {
     Some(match action {
         Action::Ask(number) => {
             let client = state.clients.get(number)?;
-            match client.refused {
-                true => format!("{client} claims the key again for its refusal"),
-                false => format!("{client} asks"),
+            if client.refused {
+                format!("{client} claims the key again for its refusal")
+            } else {
+                format!("{client} asks")
             }
         }
         Action::Serve(number) => format!(
