@@ -25,7 +25,7 @@ const USAGE: &str = "usage: idem-model [OPTION]...
                    ";
 
 fn main() -> ExitCode {
-    match Plan::read(env::args().skip(1)).map(|plan| plan.run()) {
+    match Plan::read(env::args().skip(1)).map(Plan::run) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
