@@ -265,9 +265,13 @@ async fn execute<B: Backend>(
                 // Between the rollback and the second claim a duplicate may have had its effect:
                 // then that is the answer, not the refusal.
                 Ran::Refuse(snapshot) => {
-                    refusal = Some(snapshot);
                     claimed = match Box::pin(open.again(call)).await {
-                        Ok(claimed) => claimed,
+                        Ok(claimed) => {
+                            refusal = Some(snapshot);
+                            claimed
+                        }
+                        // This claim is at the endpoint's level, where its snapshot can hide such
+                        // an effect to the end: the handler has to answer anew.
                         Err(_) => resolve(backend, call).await?,
                     };
                     continue;
