@@ -85,3 +85,48 @@ impl Default for Budget {
         Self::new(20, 50)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn withdrawn(budget: &Budget) -> usize {
+        (0..1000).take_while(|_| budget.withdraw()).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_pay_for_their_percentage_of_repeats() {
+        let budget = Budget::new(20, 50);
+        assert_eq!(withdrawn(&budget), 50);
+        (0..4).for_each(|_| budget.deposit());
+        assert_eq!(withdrawn(&budget), 0);
+        (0..96).for_each(|_| budget.deposit());
+        assert_eq!(withdrawn(&budget), 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_than_the_reserve_is_saved_up() {
+        let budget = Budget::new(20, 50);
+        (0..10_000).for_each(|_| budget.deposit());
+        tokio::time::advance(Duration::from_secs(10_000)).await;
+        assert_eq!(withdrawn(&budget), 50);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_repeat_a_second_comes_back_by_itself() {
+        let budget = Budget::new(0, 50);
+        withdrawn(&budget);
+        tokio::time::advance(Duration::from_millis(2500)).await;
+        assert_eq!(withdrawn(&budget), 2);
+        // The half second is not lost.
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(withdrawn(&budget), 1);
+    }
+
+    #[test]
+    fn an_empty_budget_repeats_nothing() {
+        let budget = Budget::new(0, 0);
+        budget.deposit();
+        assert!(!budget.withdraw());
+    }
+}
