@@ -26,7 +26,7 @@ use crate::{
     gate::Pass,
     model::{
         Fate, Fingerprint, FingerprintInput, Identity, InvalidKey, InvalidScope, Key, KeyFrom,
-        KeySource, Kind, Policy, Scope, ScopeKey,
+        KeySource, Policy, Scope, ScopeKey,
     },
     protocol::{self, Handler, Mistake, Outcome, Ran},
     settings::Idempotency,
@@ -249,7 +249,10 @@ async fn guard<B: Backend>(
         Ok(response) => response,
         Err(Refusal::Own(error)) => {
             span.record("outcome", "rejected");
-            HttpResponse::from_error(error)
+            // An error renders itself, in code of the service's own.
+            let rendered = async { HttpResponse::from_error(error) };
+            let rendered = caught(policy, "an error's `error_response`", rendered).await;
+            rendered.unwrap_or_else(|_| Problem::new(ProblemKind::Internal).to_response())
         }
         Err(Refusal::Problem(problem)) => {
             span.record("outcome", problem.kind().name());
@@ -479,9 +482,9 @@ fn report(policy: &Policy, outcome: Outcome) -> Outcome {
         handler, location, ..
     } = policy;
     let name = match &outcome {
-        Outcome::Answer(Some(Kind::Effect)) => "executed",
-        Outcome::Answer(Some(Kind::Refusal)) => "refused",
-        Outcome::Answer(None) => "released",
+        Outcome::Answer(Fate::Commit) => "executed",
+        Outcome::Answer(Fate::Refuse) => "refused",
+        Outcome::Answer(Fate::Release) => "released",
         Outcome::Replay(_) => "replayed",
         Outcome::Mismatch => "key-reused",
         Outcome::InProgress => "in-progress",

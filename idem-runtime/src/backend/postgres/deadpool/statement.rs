@@ -18,20 +18,7 @@ use tokio_postgres::{
     types::{IsNull, ToSql, Type},
 };
 
-use super::schema;
-
-/// Says how the protocol's statements are sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StatementMode {
-    /// Prepared once a connection: for direct connections, and poolers that know prepared
-    /// statements (PgBouncer from 1.21, with `max_prepared_statements` set). The default.
-    #[default]
-    Cached,
-    /// Unnamed, planned anew each time (about 30 µs a statement): for poolers in transaction mode
-    /// that do not know prepared statements. They would fail with SQLSTATE 26000 or 42P05.
-    Unnamed,
-}
+use super::super::{StatementMode, schema::in_schema};
 
 /// Holds the statements that requests send.
 #[derive(Debug)]
@@ -54,7 +41,7 @@ impl Statements {
         let sql = |text, types| Sql::unnamed(text, types, schema);
         Self {
             claim: sql(
-                include_str!("sql/claim.sql"),
+                include_str!("../sql/claim.sql"),
                 &[
                     Type::INT8,
                     Type::TEXT,
@@ -65,16 +52,16 @@ impl Statements {
                     Type::BYTEA,
                 ],
             ),
-            open: sql(include_str!("sql/open.sql"), &[Type::TEXT, Type::TEXT]),
+            open: sql(include_str!("../sql/open.sql"), &[Type::TEXT, Type::TEXT]),
             set: sql(
-                include_str!("sql/settings.sql"),
+                include_str!("../sql/settings.sql"),
                 &[Type::TEXT_ARRAY, Type::TEXT_ARRAY],
             ),
-            clear: sql(include_str!("sql/clear.sql"), PLACE),
-            mark: sql(include_str!("sql/mark.sql"), PLACE),
-            unmark: sql(include_str!("sql/unmark.sql"), PLACE),
+            clear: sql(include_str!("../sql/clear.sql"), PLACE),
+            mark: sql(include_str!("../sql/mark.sql"), PLACE),
+            unmark: sql(include_str!("../sql/unmark.sql"), PLACE),
             keep: sql(
-                include_str!("sql/keep.sql"),
+                include_str!("../sql/keep.sql"),
                 &[
                     Type::TEXT,
                     Type::TEXT,
@@ -88,7 +75,7 @@ impl Statements {
                     Type::FLOAT8,
                 ],
             ),
-            intact: sql(include_str!("sql/intact.sql"), &[Type::TIMESTAMPTZ]),
+            intact: sql(include_str!("../sql/intact.sql"), &[Type::TIMESTAMPTZ]),
         }
     }
 
@@ -186,7 +173,7 @@ pub(super) enum Sql {
 impl Sql {
     pub(super) fn unnamed(text: &str, types: &'static [Type], schema: &str) -> Self {
         Self::Unnamed {
-            text: schema::in_schema(text, schema),
+            text: in_schema(text, schema),
             types,
         }
     }

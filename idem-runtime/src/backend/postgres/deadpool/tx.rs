@@ -12,7 +12,6 @@ use std::{
     time::SystemTime,
 };
 
-use bytes::Bytes;
 use deadpool_postgres::Client;
 use futures_util::{
     FutureExt,
@@ -23,14 +22,15 @@ use tokio::time::timeout;
 use tokio_postgres::{Error, Row, types::ToSql};
 
 use super::{
-    Postgres, Shared, begin,
+    super::begin,
+    Postgres, Shared,
     error::{judge, store_error},
     statement::Statements,
 };
 use crate::{
-    backend::{Call, Claimed, Entry, KeepError, Open, Session, Supply},
+    backend::{Call, Claimed, Entry, KeepError, Open, Session, Stored, Supply},
     error::StoreError,
-    model::{Found, Isolation, Kind, Record, Snapshot},
+    model::{Isolation, Kind},
 };
 
 /// The transaction that a guarded handler runs in.
@@ -121,14 +121,14 @@ impl Tx {
     /// Flight 1: BEGIN, the claim with its lookup, the service's own settings.
     pub(super) async fn claim(&self, begin: &str, call: &Call) -> Result<Vec<Row>, Error> {
         let (client, statements) = (&*self.connection, &self.statements);
-        let (idle, check) = self.fences(&call.session);
+        let settings = &self.shared.settings;
         let fingerprint = call.fingerprint.as_bytes().as_slice();
         let identity = &call.identity;
         let (scope, operation) = (identity.scope().as_str(), identity.operation());
         let parameters: [&(dyn ToSql + Sync); 7] = [
-            &self.lock(call),
-            &idle,
-            &check,
+            &settings.lock(call),
+            &settings.idle_timeout(&call.session),
+            &settings.check_interval,
             &scope,
             &operation,
             &identity.key().as_str(),
@@ -140,8 +140,9 @@ impl Tx {
 
     /// Flight 1 of a request without a key: BEGIN, the fences, the service's own settings.
     pub(super) async fn open(&self, begin: &str, session: &Session) -> Result<Vec<Row>, Error> {
-        let (idle, check) = self.fences(session);
-        let parameters: [&(dyn ToSql + Sync); 2] = [&idle, &check];
+        let settings = &self.shared.settings;
+        let parameters: [&(dyn ToSql + Sync); 2] =
+            [&settings.idle_timeout(session), &settings.check_interval];
         let open = self.statements.open.query(&self.connection, &parameters);
         self.flight(begin, open, session).await
     }
@@ -174,40 +175,8 @@ impl Tx {
 
     /// Reads what the claim brought.
     pub(super) fn claimed(self, rows: &[Row]) -> Result<Claimed<Self>, StoreError> {
-        let mut found = Found::default();
-        let mut expired = false;
-        let mut locked = false;
-        for row in rows {
-            locked = row.get("locked");
-            match row.get("live") {
-                None => {}
-                Some(false) => expired = true,
-                Some(true) => {
-                    let record = record(row)?;
-                    match record.kind {
-                        Kind::Effect => found.effect = Some(Arc::new(record)),
-                        Kind::Refusal => found.refusal = Some(Arc::new(record)),
-                    }
-                }
-            }
-        }
-        Ok(Claimed {
-            open: self,
-            locked,
-            found,
-            expired,
-        })
-    }
-
-    /// The values of the two fences. The first ends the hold of a stopped process on its key, but
-    /// never that of a handler in its time; the second that of a process that has died.
-    fn fences(&self, session: &Session) -> (String, &str) {
-        let idle = session.timeout + self.shared.timeout * 2;
-        (idle.as_millis().to_string(), &self.shared.check_interval)
-    }
-
-    fn lock(&self, call: &Call) -> i64 {
-        call.identity.number().cast_signed() ^ self.shared.lock_salt
+        let locked = rows.first().is_some_and(|row| row.get("locked"));
+        Claimed::new(self, locked, rows.iter().filter_map(stored))
     }
 
     /// Sends `last` and COMMIT in one flight. `last` must not wait for anything before it sends:
@@ -230,10 +199,12 @@ impl Tx {
                 Some(Err(error)) => Err(error),
             }
         };
-        let Ok(sent) = timeout(shared.timeout, flight).await else {
+        let Ok(sent) = timeout(shared.settings.timeout, flight).await else {
             // COMMIT may wait for a standby. It is never cancelled: that would commit it here and
             // not there. Closing the connection leaves it alone.
-            return Err(KeepError::InDoubt(StoreError::TimedOut(shared.timeout)));
+            return Err(KeepError::InDoubt(StoreError::TimedOut(
+                shared.settings.timeout,
+            )));
         };
         let (last, commit) = match sent {
             Ok(answers) => answers,
@@ -324,7 +295,7 @@ impl Open for Tx {
             self.connection.batch_execute("ROLLBACK"),
             self.claim(begin(Isolation::ReadCommitted), call),
         );
-        let limit = self.shared.timeout;
+        let limit = self.shared.settings.timeout;
         let Ok((rolled_back, claimed)) = timeout(limit, flight).await else {
             return Err(StoreError::TimedOut(limit));
         };
@@ -346,25 +317,27 @@ impl Open for Tx {
         let Self {
             connection, shared, ..
         } = self;
-        let rolled_back = timeout(shared.timeout, connection.batch_execute("ROLLBACK")).await;
+        let rolled_back = timeout(
+            shared.settings.timeout,
+            connection.batch_execute("ROLLBACK"),
+        )
+        .await;
         if matches!(rolled_back, Ok(Ok(()))) {
             drop(ScopeGuard::into_inner(connection));
         }
     }
 }
 
-fn record(row: &Row) -> Result<Record, StoreError> {
-    let kind = match row.get::<_, &[u8]>("request") {
-        [] => Kind::Effect,
-        _ => Kind::Refusal,
-    };
-    let body = Bytes::copy_from_slice(row.get("body"));
-    let snapshot = Snapshot::decode(row.get("status"), row.get("headers"), body)
-        .map_err(|error| StoreError::Corrupt(error.to_string()))?;
-    Ok(Record {
-        kind,
-        fingerprint: row.get::<_, &[u8]>("fingerprint").into(),
-        snapshot,
+/// Reads the record of a row, if it holds one.
+fn stored(row: &Row) -> Option<Stored<'_>> {
+    let request = row.get::<_, Option<_>>("request")?;
+    Some(Stored {
+        request,
+        fingerprint: row.get("fingerprint"),
+        status: row.get("status"),
+        headers: row.get("headers"),
+        body: row.get("body"),
+        live: row.get("live"),
     })
 }
 
