@@ -7,7 +7,7 @@ use http::{HeaderValue, StatusCode};
 
 /// Says why a call has no final answer.
 ///
-/// Neither `Display` nor `Debug` shows keys, bodies, queries or credentials.
+/// Both `Display` and `Debug` show method, host and path; neither shows keys, bodies, queries or credentials.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -40,6 +40,12 @@ impl Error {
             reqwest_middleware::Error::Middleware(error) => error.downcast_ref(),
             reqwest_middleware::Error::Reqwest(_) => None,
         }
+    }
+}
+
+impl From<Error> for reqwest_middleware::Error {
+    fn from(error: Error) -> Self {
+        Self::middleware(error)
     }
 }
 

@@ -76,7 +76,8 @@
 //! Three limits hold at once. Before each repeat there is a **pause**: random between nothing and a ceiling that doubles
 //! each time, or as long as the service's `Retry-After` asks for, whichever is longer. The **deadline** covers the whole
 //! call, attempts and pauses; a pause that would pass it is not begun. The **[`Budget`]** is shared by all calls: when
-//! nearly everything fails, repeats stop, and a service that is down does not get more than a fifth above its usual load.
+//! nearly everything fails, repeats stop, and a service that is down gets about a fifth above its usual load, not many
+//! times as much.
 //!
 //! # Limits
 //!

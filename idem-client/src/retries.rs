@@ -86,10 +86,7 @@ impl Retries {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> Result<Response> {
-        let key = self
-            .header
-            .place(&mut request)
-            .map_err(reqwest_middleware::Error::middleware)?;
+        let key = self.header.place(&mut request)?;
         self.budget.deposit();
         let started = Instant::now();
         let mut ceilings = self.backoff.ceilings();
@@ -97,7 +94,7 @@ impl Retries {
         let mut outcome_unknown = false;
         loop {
             let Some(copy) = request.try_clone() else {
-                return Err(reqwest_middleware::Error::middleware(Error::BodyStreams));
+                return Err(Error::BodyStreams.into());
             };
             attempts = attempts.saturating_add(1);
             let time = self.attempt.min(self.left(started));
@@ -113,26 +110,18 @@ impl Retries {
             let pause = ceilings
                 .pause()
                 .max(failure.retry_after.unwrap_or_default());
-            let limit = if pause >= self.left(started) {
-                Some(Limit::Deadline(self.deadline))
-            } else if self.budget.withdraw() {
-                None
-            } else {
-                Some(Limit::Budget)
-            };
-            if let Some(limit) = limit {
-                return Err(reqwest_middleware::Error::middleware(Error::GaveUp(
-                    GaveUp {
-                        request: Described(&request).to_string(),
-                        attempts,
-                        elapsed: started.elapsed(),
-                        cause: failure.cause,
-                        limit,
-                        retry_after: failure.retry_after,
-                        outcome_unknown,
-                        key,
-                    },
-                )));
+            if let Some(limit) = self.limit(pause, started) {
+                let call = GaveUp {
+                    request: Described(&request).to_string(),
+                    attempts,
+                    elapsed: started.elapsed(),
+                    cause: failure.cause,
+                    retry_after: failure.retry_after,
+                    limit,
+                    outcome_unknown,
+                    key,
+                };
+                return Err(Error::GaveUp(call).into());
             }
             tracing::info!(
                 request = %Described(&request),
@@ -142,6 +131,17 @@ impl Retries {
                 "repeating a request"
             );
             sleep(pause).await;
+        }
+    }
+
+    /// What forbids another attempt after `pause`, if anything does; else it is taken from the budget.
+    fn limit(&self, pause: Duration, started: Instant) -> Option<Limit> {
+        if pause >= self.left(started) {
+            Some(Limit::Deadline(self.deadline))
+        } else if self.budget.withdraw() {
+            None
+        } else {
+            Some(Limit::Budget)
         }
     }
 

@@ -95,9 +95,9 @@ async fn every_payment_is_made_once_though_one_connection_in_twenty_is_cut() {
     );
     // Each account has what its payments leave it, and all together what they began with.
     let off = format!(
-        "SELECT count(*) FROM accounts WHERE balance <> {BALANCE}
-            - (SELECT coalesce(sum(amount), 0) FROM payments WHERE payer = id)
-            + (SELECT coalesce(sum(amount), 0) FROM payments WHERE payee = id)"
+        "SELECT count(*) FROM accounts AS account WHERE balance <> {BALANCE}
+            - (SELECT coalesce(sum(amount), 0) FROM payments WHERE payer = account.id)
+            + (SELECT coalesce(sum(amount), 0) FROM payments WHERE payee = account.id)"
     );
     assert_eq!(shop.sql(&off), "0");
     assert_eq!(
