@@ -9,7 +9,14 @@ pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 
@@ -17,6 +24,23 @@ use crate::{
     error::{SettingsError, StoreError},
     model::{Fingerprint, Found, Identity, Isolation, Kind, Record, Snapshot},
 };
+
+/// How many connections were lost since the process began.
+static LOSSES: AtomicU64 = AtomicU64::new(0);
+
+/// Says that a connection was lost, of whatever pool: the database may have failed over, and have
+/// forgotten what it had acknowledged.
+pub(crate) fn lost() {
+    LOSSES.fetch_add(1, Ordering::Release);
+}
+
+/// Tells how many connections were lost since the process began.
+pub(crate) fn losses() -> u64 {
+    LOSSES.load(Ordering::Acquire)
+}
+
+/// How many connections flight 1 tries: a pool learns only from use that one has died.
+const CONNECTIONS: u32 = 3;
 
 /// Stores records in one kind of database, through one kind of pool.
 ///
@@ -30,7 +54,7 @@ pub trait Backend: Send + Sync + 'static {
     #[doc(hidden)]
     fn claim(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>>;
 
-    /// The same, for a request that will not run: it need not wait for whoever holds the key.
+    /// Looks the key up for a request that will not run, whoever holds the key.
     #[doc(hidden)]
     fn look(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>> {
         self.claim(call)
@@ -149,7 +173,7 @@ impl<O> Claimed<O> {
         let mut found = Found::default();
         let mut expired = false;
         for row in rows {
-            if !row.live {
+            if row.remaining.is_zero() {
                 expired = true;
                 continue;
             }
@@ -176,8 +200,8 @@ pub(crate) struct Stored<'a> {
     pub(crate) status: i16,
     pub(crate) headers: &'a [u8],
     pub(crate) body: &'a [u8],
-    /// Whether its lifetime has not ended.
-    pub(crate) live: bool,
+    /// What is left of its lifetime.
+    pub(crate) remaining: Duration,
 }
 
 impl Stored<'_> {
@@ -193,6 +217,7 @@ impl Stored<'_> {
             kind,
             fingerprint: self.fingerprint.into(),
             snapshot,
+            remaining: self.remaining,
         })
     }
 }
@@ -232,10 +257,6 @@ impl KeepError {
         }
     }
 }
-
-/// How many connections a claim tries: a pool learns only from use that one has died, or that other
-/// code has left it inside a transaction.
-const CONNECTIONS: u32 = 3;
 
 /// Says that every connection that was tried was not at its beginning.
 fn left_in_transaction() -> StoreError {

@@ -148,7 +148,6 @@ async fn without_a_key_a_swallowed_error_is_no_success() {
     }
 }
 
-/// Some drivers read the rows that nobody wants, others get stuck behind them.
 #[tokio::test]
 async fn row_stream_left_behind_neither_hangs_the_request_nor_harms_the_next() {
     let database = database();

@@ -107,3 +107,8 @@ fn begin(isolation: Isolation) -> &'static str {
         Isolation::Serializable => "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE",
     }
 }
+
+/// Reads what remains of a lifetime, in seconds.
+fn remaining(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}

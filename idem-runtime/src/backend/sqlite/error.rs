@@ -40,10 +40,13 @@ pub(super) fn by_commit(error: &Error) -> KeepError {
     }
 }
 
-/// Whether a transaction could not begin since the connection is inside one.
-pub(super) fn is_inside(error: &Error) -> bool {
-    let message = error.as_database_error().map(DatabaseError::message);
-    message.is_some_and(|message| message.contains("within a transaction"))
+/// Whether BEGIN was refused by a connection that was left in a transaction, or has died: another
+/// one may do.
+pub(super) fn is_stale(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::InvalidSavePointStatement | Error::WorkerCrashed
+    ) || code(error) == Some(ERROR)
 }
 
 pub(super) fn store_error(error: &Error) -> StoreError {

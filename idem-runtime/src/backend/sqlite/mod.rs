@@ -8,16 +8,16 @@ mod tx;
 
 use std::{sync::Arc, time::Duration};
 
-use sqlx::{SqlitePool, pool::PoolConnection, sqlite::SqliteRow};
+use sqlx::{SqlitePool, pool::PoolConnection};
 use tokio::{
     sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
 
 use self::{
-    error::{is_inside, store_error},
+    error::{is_stale, store_error},
     file::File,
-    tx::{READ, Tx, WRITE, has_live, look_up},
+    tx::{READ, Tx, WRITE},
 };
 pub use self::{
     pool::{PoolBuilder, pool},
@@ -40,6 +40,8 @@ use crate::error::{SettingsError, StoreError};
 /// A handler's statement that fails undoes itself alone, and the transaction goes on: unlike in
 /// PostgreSQL, a handler can pass over it and still answer success. One that is late is rolled back
 /// once the statement that it has left running has come to its end.
+/// A stream of rows that a handler leaks (`mem::forget`) holds the writer's turn until the process
+/// ends.
 ///
 /// A database in memory works with a pool of one connection, for tests.
 #[derive(Clone, Debug)]
@@ -53,7 +55,7 @@ struct Shared {
     /// Lets one writer of this process in after the other: SQLite itself would have each of them
     /// ask again and again, and get in by chance.
     writer: Arc<Semaphore>,
-    /// How long a request waits for its turn.
+    /// How long a request waits for its turn, and then for each of its ends.
     patience: Duration,
     file: OnceCell<File>,
 }
@@ -81,7 +83,7 @@ impl Sqlite {
     async fn connection(&self) -> Result<PoolConnection<sqlx::Sqlite>, StoreError> {
         let connection = self.pool.acquire().await;
         let mut connection = connection.map_err(|error| match error {
-            // sqlx says the same when it could not make a connection.
+            // sqlx says the same when it could not open the file.
             sqlx::Error::PoolTimedOut if self.pool.size() < self.largest() => StoreError::Locked,
             error => store_error(&error),
         })?;
@@ -103,27 +105,24 @@ impl Sqlite {
         let Ok(Ok(turn)) = timeout(self.shared.patience, turn).await else {
             return Err(StoreError::Locked);
         };
-        self.open(Some(turn)).await
+        self.begin_with(WRITE, Some(turn)).await
     }
 
-    /// Begins, as the writer if it is its turn. A connection that other code has left inside a
-    /// transaction is closed, and another one taken.
-    async fn open(&self, turn: Option<OwnedSemaphorePermit>) -> Result<Tx, StoreError> {
-        let statement = if turn.is_some() { WRITE } else { READ };
+    /// Takes a connection and begins. Connections that turn out to be inside somebody's transaction
+    /// are closed and others taken: nothing of the request has run yet.
+    async fn begin_with(
+        &self,
+        statement: &'static str,
+        turn: Option<OwnedSemaphorePermit>,
+    ) -> Result<Tx, StoreError> {
         for _ in 0..CONNECTIONS {
-            let connection = self.connection().await?;
-            match Held::begin(connection, statement).await {
+            match Held::begin(self.connection().await?, statement).await {
                 Ok(held) => return Ok(Tx::new(held, turn, Arc::clone(&self.shared))),
-                Err(error) if is_inside(&error) => {}
+                Err(error) if is_stale(&error) => {}
                 Err(error) => return Err(store_error(&error)),
             }
         }
         Err(left_in_transaction())
-    }
-
-    /// Reads what is stored under the key, as a reader, who waits for nobody.
-    async fn stored(&self, call: &Call) -> Result<Vec<SqliteRow>, StoreError> {
-        look_up(&mut *self.connection().await?, call).await
     }
 }
 
@@ -131,19 +130,17 @@ impl Backend for Sqlite {
     type Open = Tx;
 
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
-        let rows = self.stored(call).await?;
-        if has_live(&rows)? {
+        let claimed = self.look(call).await?;
+        if claimed.found.effect.is_some() || claimed.found.refusal.is_some() {
             // What is there for good needs no turn to write.
-            return self.open(None).await?.claimed(&rows);
+            return Ok(claimed);
         }
-        let mut tx = self.write().await?;
-        let rows = look_up(tx.connection(), call).await?;
-        tx.claimed(&rows)
+        claimed.open.give_up().await;
+        self.write().await?.look_up(call).await
     }
 
     async fn look(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
-        let rows = self.stored(call).await?;
-        self.open(None).await?.claimed(&rows)
+        self.begin_with(READ, None).await?.look_up(call).await
     }
 
     async fn begin(&self, _: &Session) -> Result<Tx, StoreError> {

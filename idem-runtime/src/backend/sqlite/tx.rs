@@ -1,9 +1,9 @@
 //! The transaction that a handler is lent, from the claim to its end.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use sqlx::{Error, Executor, Row, SqliteConnection, Transaction, sqlite::SqliteRow};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
 use super::{
     Shared, Sqlite,
@@ -19,7 +19,7 @@ use crate::{
 /// tells at the end whether this is still the transaction that began.
 pub(super) const WRITE: &str = "BEGIN IMMEDIATE; SAVEPOINT idem_claim";
 
-/// Begins without a turn to write, for what has been found already.
+/// Begins without a turn to write.
 pub(super) const READ: &str = "BEGIN";
 
 /// Ends the transaction and begins the next one.
@@ -49,22 +49,33 @@ impl Tx {
         self.held.connection()
     }
 
-    /// Reads what the lookup brought.
-    pub(super) fn claimed(self, rows: &[SqliteRow]) -> Result<Claimed<Self>, StoreError> {
+    /// Looks the key up.
+    pub(super) async fn look_up(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+        let identity = &call.identity;
+        let rows = sqlx::query(include_str!("sql/lookup.sql"))
+            .bind(identity.scope().as_str())
+            .bind(identity.operation())
+            .bind(identity.key().as_str())
+            .bind(call.fingerprint.as_bytes().as_slice())
+            .fetch_all(self.connection())
+            .await
+            .map_err(|error| store_error(&error))?;
         let rows = rows.iter().map(stored).collect::<Result<Vec<_>, _>>();
-        let rows = rows.map_err(|error| unreadable(&error))?;
+        let rows = rows.map_err(|error| StoreError::Corrupt(error.to_string()))?;
         let locked = self.turn.is_some();
         Claimed::new(self, locked, rows)
     }
 
     /// Checks that this is still the transaction that began, for the database that was there.
     async fn intact(&mut self) -> Result<(), KeepError> {
-        let intact = self.connection().execute(INTACT).await;
-        match intact {
-            // Asked afterwards: a nested transaction that was dropped ends with the next statement.
-            Ok(_) if self.held.is_outermost() => Ok(()),
-            Ok(_) | Err(Error::Database(_)) => Err(KeepError::Ended),
-            Err(error) => Err(before_commit(&error)),
+        // A stream of rows that the handler has leaked keeps SQLite's thread from ever answering.
+        let limit = self.shared.patience;
+        match timeout(limit, self.connection().execute(INTACT)).await {
+            // Asked afterwards: a nested transaction that was dropped ends before the next statement.
+            Ok(Ok(_)) if self.held.is_outermost() => Ok(()),
+            Ok(Ok(_) | Err(Error::Database(_))) => Err(KeepError::Ended),
+            Ok(Err(error)) => Err(before_commit(&error)),
+            Err(_) => Err(KeepError::Overtaken(StoreError::TimedOut(limit))),
         }
     }
 
@@ -73,7 +84,12 @@ impl Tx {
         if let Some(file) = self.shared.file.get() {
             file.check().map_err(KeepError::Refused)?;
         }
-        self.held.commit().await.map_err(|error| by_commit(&error))
+        match timeout(self.shared.patience, self.held.commit()).await {
+            Ok(ended) => ended.map_err(|error| by_commit(&error)),
+            Err(_) => Err(KeepError::InDoubt(StoreError::TimedOut(
+                self.shared.patience,
+            ))),
+        }
     }
 }
 
@@ -120,13 +136,15 @@ impl Open for Tx {
     }
 
     async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
-        let again = self.connection().execute(AGAIN).await;
-        again.map_err(|error| store_error(&error))?;
+        let limit = self.shared.patience;
+        match timeout(limit, self.connection().execute(AGAIN)).await {
+            Ok(again) => again.map_err(|error| store_error(&error))?,
+            Err(_) => return Err(StoreError::TimedOut(limit)),
+        };
         if !self.held.is_outermost() {
             return Err(StoreError::Refused("a savepoint was left open".to_owned()));
         }
-        let rows = look_up(self.connection(), call).await?;
-        self.claimed(&rows)
+        self.look_up(call).await
     }
 
     async fn commit(mut self) -> Result<(), KeepError> {
@@ -135,33 +153,9 @@ impl Open for Tx {
     }
 
     async fn give_up(self) {
-        self.held.roll_back().await;
+        // What takes longer is closed.
+        let _ = timeout(self.shared.patience, self.held.roll_back()).await;
     }
-}
-
-/// Looks the key up.
-pub(super) async fn look_up(
-    connection: &mut SqliteConnection,
-    call: &Call,
-) -> Result<Vec<SqliteRow>, StoreError> {
-    let identity = &call.identity;
-    let rows = sqlx::query(include_str!("sql/lookup.sql"))
-        .bind(identity.scope().as_str())
-        .bind(identity.operation())
-        .bind(identity.key().as_str())
-        .bind(call.fingerprint.as_bytes().as_slice())
-        .fetch_all(connection)
-        .await;
-    rows.map_err(|error| store_error(&error))
-}
-
-/// Whether one of the records that the lookup brought has not come to its end.
-pub(super) fn has_live(rows: &[SqliteRow]) -> Result<bool, StoreError> {
-    let live = rows.iter().map(|row| row.try_get::<bool, _>("live"));
-    let live = live
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| unreadable(&error))?;
-    Ok(live.contains(&true))
 }
 
 fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
@@ -171,12 +165,10 @@ fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
         status: row.try_get("status")?,
         headers: row.try_get("headers")?,
         body: row.try_get("body")?,
-        live: row.try_get("live")?,
+        remaining: Duration::from_millis(
+            row.try_get::<i64, _>("remaining")?.max(0).cast_unsigned(),
+        ),
     })
-}
-
-fn unreadable(error: &Error) -> StoreError {
-    StoreError::Corrupt(error.to_string())
 }
 
 impl fmt::Debug for Tx {

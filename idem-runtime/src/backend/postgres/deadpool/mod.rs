@@ -26,7 +26,8 @@ pub use self::{
 use super::{MIGRATION, Options, SWEEP, Settings, begin};
 use crate::{
     backend::{
-        Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Session, left_in_transaction,
+        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Session,
+        left_in_transaction,
     },
     error::{SettingsError, StoreError},
     model::Isolation,
@@ -108,7 +109,10 @@ impl Postgres {
                     return Ok((tx, rows));
                 }
                 Ok(Ok(_)) => last = None,
-                Ok(Err(error)) if is_stale(&error) => last = Some(error),
+                Ok(Err(error)) if is_stale(&error) => {
+                    backend::lost();
+                    last = Some(error);
+                }
                 Ok(Err(error)) => return Err(store_error(&error)),
                 Err(_) => return Err(StoreError::TimedOut(self.shared.settings.timeout)),
             }

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     backend::{
-        Backend, CONNECTIONS, Call, Claimed, KeepError, Pool, Session, driver, held, held::Held,
-        left_in_transaction,
+        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Pool, Session, driver, held,
+        held::Held, left_in_transaction,
     },
     error::{SettingsError, StoreError},
     model::Isolation,
@@ -118,6 +118,7 @@ impl SqlxPostgres {
                     if !is_stale(&failure) {
                         return Err(store_error(&failure));
                     }
+                    backend::lost();
                     last = Some(store_error(&failure));
                 }
                 Err(_) => return Err(StoreError::TimedOut(limit)),
