@@ -29,7 +29,7 @@ pub enum Error {
     KeyMalformed,
     /// The request was sent, and a limit ended the call before an answer was final.
     #[error(transparent)]
-    GaveUp(#[from] GaveUp),
+    GaveUp(Box<GaveUp>),
 }
 
 impl Error {

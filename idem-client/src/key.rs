@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::error::Error;
 
-/// Makes a key that nobody has made before: a UUIDv7, as text.
+/// Makes a key that nobody has made before: a version 7 UUID, as text.
 ///
 /// For operations that must survive this process: make one, store it with what is to be done, then send it, and send
 /// the same after a restart.

@@ -31,7 +31,7 @@
 //!   your process and a second click.
 //! - **A key of its own, stored before the first attempt**, where the same may be done several times:
 //!   [`fresh_key`], saved with the intent. After a restart, send it again.
-//! - **None**, where nobody repeats the operation after this call: the layer makes one (a UUIDv7) and keeps it over the
+//! - **None**, where nobody repeats the operation after this call: the layer makes one (a version 7 UUID) and keeps it over the
 //!   call's attempts. If the call ends without an answer, [`GaveUp::key`] is your last chance to store it.
 //!
 //! A header that you set is sent as it stands. It is never printed: not by the errors, not in logs.

@@ -121,7 +121,7 @@ impl Retries {
                     outcome_unknown,
                     key,
                 };
-                return Err(Error::GaveUp(call).into());
+                return Err(Error::GaveUp(Box::new(call)).into());
             }
             tracing::info!(
                 request = %Described(&request),

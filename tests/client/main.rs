@@ -1,5 +1,12 @@
 //! The client's layer against the payments example, over connections that break: every payment exactly once.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail like tests"
+)]
+
 mod proxy;
 
 use std::env;
