@@ -45,11 +45,6 @@ async fn postgres_alias(_tx: &mut PgTransaction<'_>) -> String {
     String::new()
 }
 
-#[idempotent(scope = global)]
-async fn postgres_without_a_lifetime(_tx: &mut sqlx::Transaction<sqlx::Postgres>) -> String {
-    String::new()
-}
-
 #[idempotent(scope = account, isolation = "serializable")]
 async fn sqlite_connection<T: serde::de::DeserializeOwned + 'static>(
     account: web::Path<String>,
@@ -82,8 +77,7 @@ fn main() {
         .route("/2", web::post().to(postgres_connection))
         .route("/3", web::post().to(postgres_transaction))
         .route("/4", web::post().to(postgres_alias))
-        .route("/5", web::post().to(postgres_without_a_lifetime))
-        .route("/6", web::post().to(sqlite_connection::<String>))
-        .route("/7", web::post().to(sqlite_transaction))
-        .route("/8", web::post().to(sqlite_alias));
+        .route("/5", web::post().to(sqlite_connection::<String>))
+        .route("/6", web::post().to(sqlite_transaction))
+        .route("/7", web::post().to(sqlite_alias));
 }
