@@ -26,7 +26,8 @@ pub use self::{
 use super::{MIGRATION, Options, SWEEP, Settings, begin};
 use crate::{
     backend::{
-        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Session, left_in_transaction,
+        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Session,
+        left_in_transaction,
     },
     error::{SettingsError, StoreError},
     model::Isolation,

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     backend::{
-        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Pool, Session, driver, held, held::Held,
-        left_in_transaction,
+        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Pool, Session, driver, held,
+        held::Held, left_in_transaction,
     },
     error::{SettingsError, StoreError},
     model::Isolation,
