@@ -120,13 +120,14 @@ async fn a_service_that_fails_every_request_gets_no_more_than_the_budget() {
 #[tokio::test(start_paused = true)]
 async fn clones_and_layers_with_one_budget_share_it() {
     let budget = Budget::new(0, 3);
+    let pause = Duration::from_millis(100);
     let minute = Duration::from_secs(60);
     let layer = Retries::within(minute)
         .budget(budget.clone())
-        .backoff(Duration::ZERO, Duration::ZERO);
+        .backoff(pause, pause);
     let other = Retries::within(minute / 2)
         .budget(budget)
-        .backoff(Duration::ZERO, Duration::ZERO);
+        .backoff(pause, pause);
     let mut requests = 0;
     for layer in [layer.clone(), layer, other] {
         let (client, script) = client(layer, [status(503)]);
