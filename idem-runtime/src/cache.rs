@@ -128,10 +128,14 @@ mod tests {
         })
     }
 
+    /// What one test loses, another would miss.
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
     fn an_effect_is_found_by_its_own_request_alone_and_within_its_lifetime() {
+        let _alone = ALONE.lock();
         let cache = Cache::new(1 << 20);
         cache.put(&identity("k"), &effect("mine", 9, HOUR), Since::now());
         assert!(cache.get(&identity("k"), &fingerprint("mine")).is_some());
@@ -145,6 +149,7 @@ mod tests {
 
     #[test]
     fn what_was_known_before_a_connection_was_lost_is_not_known_any_more() {
+        let _alone = ALONE.lock();
         let cache = Cache::new(1 << 20);
         let early = Since::now();
         cache.put(&identity("k"), &effect("mine", 9, HOUR), early);

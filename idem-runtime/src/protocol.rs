@@ -272,6 +272,7 @@ async fn execute<B: Backend>(
                             refusal = Some(snapshot);
                             claimed
                         }
+                        Err(error @ KeepError::Ended) => return Ok(End::not_kept(error)),
                         // This claim is at the endpoint's level, where its snapshot can hide such
                         // an effect to the end: the handler has to answer anew.
                         Err(_) => resolve(backend, call).await?,

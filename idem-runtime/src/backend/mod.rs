@@ -99,7 +99,7 @@ pub trait Open: Sized + Send + 'static {
 
     /// Rolls back and claims again at READ COMMITTED, in one flight.
     #[doc(hidden)]
-    fn again(self, call: &Call) -> impl Future<Output = Result<Claimed<Self>, StoreError>>;
+    fn again(self, call: &Call) -> impl Future<Output = Result<Claimed<Self>, KeepError>>;
 
     /// Commits a request without a key.
     #[doc(hidden)]

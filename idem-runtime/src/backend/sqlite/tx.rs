@@ -135,16 +135,15 @@ impl Open for Tx {
         self.end().await
     }
 
-    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, KeepError> {
+        self.intact().await?;
         let limit = self.shared.patience;
-        match timeout(limit, self.connection().execute(AGAIN)).await {
-            Ok(again) => again.map_err(|error| store_error(&error))?,
-            Err(_) => return Err(StoreError::TimedOut(limit)),
+        let again = match timeout(limit, self.connection().execute(AGAIN)).await {
+            Ok(again) => again.map_err(|error| store_error(&error)),
+            Err(_) => Err(StoreError::TimedOut(limit)),
         };
-        if !self.held.is_outermost() {
-            return Err(StoreError::Refused("a savepoint was left open".to_owned()));
-        }
-        self.look_up(call).await
+        again.map_err(KeepError::Overtaken)?;
+        self.look_up(call).await.map_err(KeepError::Overtaken)
     }
 
     async fn commit(mut self) -> Result<(), KeepError> {

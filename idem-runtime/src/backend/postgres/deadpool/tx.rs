@@ -290,20 +290,27 @@ impl Open for Tx {
         .await
     }
 
-    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
-        let flight = join(
+    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, KeepError> {
+        let (statements, began) = (Arc::clone(&self.statements), self.began);
+        let began: [&(dyn ToSql + Sync); 1] = [&began];
+        let flight = join3(
+            statements.intact.execute(&self.connection, &began),
             self.connection.batch_execute("ROLLBACK"),
             self.claim(begin(Isolation::ReadCommitted), call),
         );
         let limit = self.shared.settings.timeout;
-        let Ok((rolled_back, claimed)) = timeout(limit, flight).await else {
-            return Err(StoreError::TimedOut(limit));
+        let Ok((intact, rolled_back, claimed)) = timeout(limit, flight).await else {
+            return Err(KeepError::Overtaken(StoreError::TimedOut(limit)));
         };
+        // That a statement of the handler had failed makes no difference to a refusal.
+        if let Err(KeepError::Ended) = judge(intact.map(drop), Ok(())) {
+            return Err(KeepError::Ended);
+        }
         let rows = rolled_back
             .and(claimed)
-            .map_err(|error| store_error(&error))?;
+            .map_err(|error| KeepError::Overtaken(store_error(&error)))?;
         self.began(&rows);
-        self.claimed(&rows)
+        self.claimed(&rows).map_err(KeepError::Overtaken)
     }
 
     async fn commit(self) -> Result<(), KeepError> {

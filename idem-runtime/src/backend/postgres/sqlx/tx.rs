@@ -201,22 +201,35 @@ impl Open for Tx {
         .await
     }
 
-    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, KeepError> {
         if !self.held.is_outermost() {
-            return Err(StoreError::Refused("a savepoint was left open".to_owned()));
+            return Err(KeepError::Ended);
         }
-        let limit = self.shared.settings.timeout;
+        let (shared, began) = (Arc::clone(&self.shared), self.began);
+        let limit = shared.settings.timeout;
+        let intact = shared.statements.intact.query().bind(began);
+        let intact = match timeout(limit, intact.execute(self.connection())).await {
+            Ok(intact) => intact,
+            Err(_) => return Err(KeepError::Overtaken(StoreError::TimedOut(limit))),
+        };
+        // That a statement of the handler had failed makes no difference to a refusal.
+        if let Err(error) = intact
+            && let KeepError::Ended = judge(&Failure::from(&error), false)
+        {
+            return Err(KeepError::Ended);
+        }
         let flight = async {
             self.connection().execute(AGAIN).await?;
             let rows = self.claim(call).await?;
             self.has_begun(&rows)?;
             Ok::<_, Error>(rows)
         };
-        match timeout(limit, flight).await {
+        let again = match timeout(limit, flight).await {
             Ok(Ok(rows)) => self.claimed(&rows),
             Ok(Err(error)) => Err(store_error(&Failure::from(&error))),
             Err(_) => Err(StoreError::TimedOut(limit)),
-        }
+        };
+        again.map_err(KeepError::Overtaken)
     }
 
     async fn commit(self) -> Result<(), KeepError> {
