@@ -15,3 +15,5 @@ pub use self::guarded::{
     authorized, everyone, global_scope, key, key_in_header, respond, run, scope,
 };
 pub use self::problem::{Problem, ProblemKind};
+#[cfg(feature = "utoipa")]
+pub(crate) use self::{problem::MEDIA_TYPE, reply::REPLAYED};

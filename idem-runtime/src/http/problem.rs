@@ -7,38 +7,57 @@ use serde::Serialize;
 
 use crate::model::InvalidKey;
 
-/// Says what kind of problem an answer of the framework reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ProblemKind {
-    /// The request carries no idempotency key (400).
-    KeyMissing,
-    /// The idempotency key is malformed, or given twice (400).
-    KeyInvalid,
-    /// The owner of the key, as the request names it, is longer than 512 bytes (400).
-    ScopeInvalid,
-    /// The body ended early or cannot be decoded (400).
-    BodyIncomplete,
-    /// The body did not arrive in time (408).
-    BodyTimeout,
-    /// A request with this key is being processed (409).
-    InProgress,
-    /// The body is longer than the endpoint takes (413).
-    BodyTooLarge,
-    /// The body's content encoding is not supported (415).
-    EncodingUnsupported,
-    /// The key was used for another request (422).
-    KeyReused,
-    /// The handler gave no usable answer, or the service is set up wrongly (500). The log says
-    /// which.
-    Internal,
-    /// The commit of a request without a key is in doubt (500). With a key it would be found out.
-    OutcomeUnknown,
-    /// The handler did not answer in time (503).
-    HandlerTimeout,
-    /// The store is unreachable or busy (503).
-    StoreUnavailable,
+macro_rules! kinds {
+    ($(#[$about:meta])* pub enum $name:ident { $($(#[$meaning:meta])* $kind:ident,)+ }) => {
+        $(#[$about])*
+        pub enum $name {
+            $($(#[$meaning])* $kind,)+
+        }
+
+        impl $name {
+            /// All kinds, for a service that documents them.
+            pub const ALL: &[Self] = &[$(Self::$kind),+];
+        }
+    };
 }
+
+kinds! {
+    /// Says what kind of problem an answer of the framework reports.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum ProblemKind {
+        /// The request carries no idempotency key (400).
+        KeyMissing,
+        /// The idempotency key is malformed, or given twice (400).
+        KeyInvalid,
+        /// The owner of the key, as the request names it, is longer than 512 bytes (400).
+        ScopeInvalid,
+        /// The body ended early or cannot be decoded (400).
+        BodyIncomplete,
+        /// The body did not arrive in time (408).
+        BodyTimeout,
+        /// A request with this key is being processed (409).
+        InProgress,
+        /// The body is longer than the endpoint takes (413).
+        BodyTooLarge,
+        /// The body's content encoding is not supported (415).
+        EncodingUnsupported,
+        /// The key was used for another request (422).
+        KeyReused,
+        /// The handler gave no usable answer, or the service is set up wrongly (500). The log says
+        /// which.
+        Internal,
+        /// The commit of a request without a key is in doubt (500). With a key it would be found out.
+        OutcomeUnknown,
+        /// The handler did not answer in time (503).
+        HandlerTimeout,
+        /// The store is unreachable or busy (503).
+        StoreUnavailable,
+    }
+}
+
+/// The media type of problem documents.
+pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
 
 /// Holds one problem, as the renderer gets it.
 ///
@@ -47,6 +66,15 @@ pub enum ProblemKind {
 pub struct Problem {
     kind: ProblemKind,
     detail: Cow<'static, str>,
+}
+
+/// Holds a problem as it is sent.
+#[derive(Serialize)]
+pub(crate) struct Document<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
 }
 
 impl ProblemKind {
@@ -162,6 +190,12 @@ impl ProblemKind {
     pub(crate) fn name(self) -> &'static str {
         self.row().1
     }
+
+    /// The URI that names the kind in a problem document; it stays the same over releases.
+    #[must_use]
+    pub fn type_uri(self) -> String {
+        format!("urn:problem-type:idempotency:{}", self.name())
+    }
 }
 
 impl Problem {
@@ -212,7 +246,7 @@ impl Problem {
     /// The problem's type: a URI that names the kind and stays the same over releases.
     #[must_use]
     pub fn type_uri(&self) -> String {
-        format!("urn:problem-type:idempotency:{}", self.kind.name())
+        self.kind.type_uri()
     }
 
     /// The kind in a few words.
@@ -233,24 +267,21 @@ impl Problem {
         self.kind.row().4
     }
 
-    /// Renders the problem as `application/problem+json`.
-    #[must_use]
-    pub fn to_response(&self) -> HttpResponse {
-        #[derive(Serialize)]
-        struct Document<'a> {
-            r#type: String,
-            title: &'a str,
-            status: u16,
-            detail: &'a str,
-        }
-        let document = Document {
+    /// The members of the problem document.
+    pub(crate) fn document(&self) -> Document<'_> {
+        Document {
             r#type: self.type_uri(),
             title: self.title(),
             status: self.status().as_u16(),
             detail: self.detail(),
-        };
+        }
+    }
+
+    /// Renders the problem as `application/problem+json`.
+    #[must_use]
+    pub fn to_response(&self) -> HttpResponse {
         let mut response = HttpResponse::build(self.status());
-        response.insert_header((header::CONTENT_TYPE, "application/problem+json"));
+        response.insert_header((header::CONTENT_TYPE, MEDIA_TYPE));
         if let Some(seconds) = self.retry_after() {
             response.insert_header((header::RETRY_AFTER, seconds.to_string()));
         }
@@ -261,7 +292,7 @@ impl Problem {
             // The rest of the body is not read.
             response.force_close();
         }
-        response.body(serde_json::to_vec(&document).unwrap_or_default())
+        response.body(serde_json::to_vec(&self.document()).unwrap_or_default())
     }
 }
 

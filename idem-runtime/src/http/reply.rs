@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Marks an answer that comes from the record.
-const REPLAYED: (&str, &str) = ("idempotent-replayed", "true");
+pub(crate) const REPLAYED: (&str, &str) = ("idempotent-replayed", "true");
 
 /// Collects an answer's body within the limit and takes the snapshot that is stored.
 pub(super) async fn collect(
