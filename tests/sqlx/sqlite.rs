@@ -220,7 +220,13 @@ async fn handler_that_is_late_is_rolled_back_and_its_key_is_free() {
     let app = app!(shop);
     let late = Script {
         sleep: 60_000,
-        ..Script::effect(201)
+        ..Script::new(
+            201,
+            [
+                "INSERT INTO effects VALUES ('one')",
+                "PRAGMA cache_size = 4321",
+            ],
+        )
     };
     assert_eq!(post(&app, "/transaction", "k", &late).await.status, 503);
     assert_eq!(
@@ -230,10 +236,11 @@ async fn handler_that_is_late_is_rolled_back_and_its_key_is_free() {
         201
     );
     assert_eq!(shop.counts().await, (1, 1));
-    assert_eq!(
-        shop.pool.size(),
-        2,
-        "the late handler's connection is closed"
+    let known = sqlx::query_scalar::<_, i64>("PRAGMA cache_size").fetch_one(&shop.pool);
+    assert_ne!(
+        known.await.unwrap(),
+        4321,
+        "the late handler's connection is in the pool"
     );
 }
 
@@ -255,6 +262,29 @@ async fn writers_of_one_process_wait_for_their_turn_in_memory() {
     let took = begun.elapsed();
     assert!(took >= Duration::from_millis(300), "{took:?}");
     assert!(took < Duration::from_millis(480), "{took:?}");
+}
+
+#[actix_web::test]
+async fn repeat_does_not_wait_for_a_writer() {
+    let shop = Shop::open().await;
+    let app = app!(shop);
+    let first = post(&app, "/connection", "k", &Script::effect(201)).await;
+    let mut other = shop.connect().await;
+    other.execute("BEGIN IMMEDIATE").await.unwrap();
+    let begun = Instant::now();
+    let again = post(&app, "/connection", "k", &Script::effect(201)).await;
+    assert!(again.replayed && again.body == first.body);
+    assert_eq!(
+        post(&app, "/connection", "k", &Script::effect(200))
+            .await
+            .status,
+        422
+    );
+    assert!(
+        begun.elapsed() < Duration::from_millis(300),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 #[actix_web::test]

@@ -8,22 +8,22 @@ mod tx;
 
 use std::{sync::Arc, time::Duration};
 
-use sqlx::SqlitePool;
+use sqlx::{SqlitePool, pool::PoolConnection};
 use tokio::{
-    sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
+    sync::{OnceCell, Semaphore},
     time::timeout,
 };
 
 use self::{
     error::store_error,
     file::File,
-    tx::{BEGIN, Tx},
+    tx::{Tx, has_live, look_up},
 };
 pub use self::{
     pool::{PoolBuilder, pool},
     schema::MIGRATIONS,
 };
-use super::{Backend, Call, Claimed, KeepError, Pool, Session, held, held::Held};
+use super::{Backend, Call, Claimed, KeepError, Open, Pool, Session, held};
 use crate::error::{SettingsError, StoreError};
 
 /// Keeps records in SQLite, beside the tables that the handlers write.
@@ -68,6 +68,18 @@ impl Pool for SqlitePool {
 }
 
 impl Sqlite {
+    /// Takes a connection to the database file that was there from the start.
+    async fn connection(&self) -> Result<PoolConnection<sqlx::Sqlite>, StoreError> {
+        let connection = self.pool.acquire().await;
+        let mut connection = connection.map_err(|error| store_error(&error))?;
+        let file = self
+            .shared
+            .file
+            .get_or_try_init(|| File::of(&mut connection));
+        file.await?.check()?;
+        Ok(connection)
+    }
+
     /// Waits for the turn to write, and begins.
     async fn write(&self) -> Result<Tx, StoreError> {
         let turn = Arc::clone(&self.shared.writer).acquire_owned();
@@ -75,23 +87,8 @@ impl Sqlite {
             Ok(Ok(turn)) => turn,
             _ => return Err(StoreError::Locked),
         };
-        self.begin_with(BEGIN, Some(turn)).await
-    }
-
-    /// Begins, on the database file that was there from the start.
-    async fn begin_with(
-        &self,
-        statement: &'static str,
-        turn: Option<OwnedSemaphorePermit>,
-    ) -> Result<Tx, StoreError> {
-        let begun = async { Held::begin(self.pool.acquire().await?, statement).await };
-        let mut held = begun.await.map_err(|error| store_error(&error))?;
-        let file = self
-            .shared
-            .file
-            .get_or_try_init(|| File::of(held.connection()));
-        file.await?.check()?;
-        Ok(Tx::new(held, turn, Arc::clone(&self.shared)))
+        let connection = self.connection().await?;
+        Tx::begin(connection, Some(turn), Arc::clone(&self.shared)).await
     }
 }
 
@@ -99,7 +96,17 @@ impl Backend for Sqlite {
     type Open = Tx;
 
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
-        self.write().await?.look_up(call).await
+        let mut connection = self.connection().await?;
+        let rows = look_up(&mut connection, call).await?;
+        if has_live(&rows)? {
+            // What is there for good needs no turn to write.
+            let tx = Tx::begin(connection, None, Arc::clone(&self.shared)).await?;
+            return tx.claimed(&rows);
+        }
+        drop(connection);
+        let mut tx = self.write().await?;
+        let rows = look_up(tx.connection(), call).await?;
+        tx.claimed(&rows)
     }
 
     async fn begin(&self, _: &Session) -> Result<Tx, StoreError> {
@@ -115,7 +122,7 @@ impl Backend for Sqlite {
     async fn verify_schema(&self) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
         let verified = schema::verify(tx.connection()).await;
-        super::Open::give_up(tx).await;
+        tx.give_up().await;
         verified
     }
 

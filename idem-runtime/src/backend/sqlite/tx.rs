@@ -2,7 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use sqlx::{Error, Executor, Row, SqliteConnection, Transaction, sqlite::SqliteRow};
+use sqlx::{
+    Error, Executor, Row, SqliteConnection, Transaction, pool::PoolConnection, sqlite::SqliteRow,
+};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
@@ -17,7 +19,10 @@ use crate::{
 
 /// Begins as the writer. The savepoint ends with the transaction, whoever ends it, so that it
 /// tells at the end whether this is still the transaction that began.
-pub(super) const BEGIN: &str = "BEGIN IMMEDIATE; SAVEPOINT idem_claim";
+const WRITE: &str = "BEGIN IMMEDIATE; SAVEPOINT idem_claim";
+
+/// Begins without a turn to write, for what has been found already.
+const READ: &str = "BEGIN";
 
 /// Ends the transaction and begins the next one.
 const AGAIN: &str = "ROLLBACK; BEGIN IMMEDIATE; SAVEPOINT idem_claim";
@@ -34,31 +39,29 @@ pub struct Tx {
 }
 
 impl Tx {
-    pub(super) fn new(
-        held: Held<sqlx::Sqlite>,
+    /// Begins, as the writer if it is its turn.
+    pub(super) async fn begin(
+        connection: PoolConnection<sqlx::Sqlite>,
         turn: Option<OwnedSemaphorePermit>,
         shared: Arc<Shared>,
-    ) -> Self {
-        Self { held, turn, shared }
+    ) -> Result<Self, StoreError> {
+        let statement = if turn.is_some() { WRITE } else { READ };
+        let held = Held::begin(connection, statement).await;
+        Ok(Self {
+            held: held.map_err(|error| store_error(&error))?,
+            turn,
+            shared,
+        })
     }
 
     pub(super) fn connection(&mut self) -> &mut SqliteConnection {
         self.held.connection()
     }
 
-    /// Looks the key up.
-    pub(super) async fn look_up(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
-        let identity = &call.identity;
-        let rows = sqlx::query(include_str!("sql/lookup.sql"))
-            .bind(identity.scope().as_str())
-            .bind(identity.operation())
-            .bind(identity.key().as_str())
-            .bind(call.fingerprint.as_bytes().as_slice())
-            .fetch_all(self.connection())
-            .await
-            .map_err(|error| store_error(&error))?;
+    /// Reads what the lookup brought.
+    pub(super) fn claimed(self, rows: &[SqliteRow]) -> Result<Claimed<Self>, StoreError> {
         let rows = rows.iter().map(stored).collect::<Result<Vec<_>, _>>();
-        let rows = rows.map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        let rows = rows.map_err(unreadable)?;
         let locked = self.turn.is_some();
         Claimed::new(self, locked, rows)
     }
@@ -132,7 +135,8 @@ impl Open for Tx {
         }
         let again = self.connection().execute(AGAIN).await;
         again.map_err(|error| store_error(&error))?;
-        self.look_up(call).await
+        let rows = look_up(self.connection(), call).await?;
+        self.claimed(&rows)
     }
 
     async fn commit(mut self) -> Result<(), KeepError> {
@@ -145,6 +149,29 @@ impl Open for Tx {
     }
 }
 
+/// Looks the key up.
+pub(super) async fn look_up(
+    connection: &mut SqliteConnection,
+    call: &Call,
+) -> Result<Vec<SqliteRow>, StoreError> {
+    let identity = &call.identity;
+    let rows = sqlx::query(include_str!("sql/lookup.sql"))
+        .bind(identity.scope().as_str())
+        .bind(identity.operation())
+        .bind(identity.key().as_str())
+        .bind(call.fingerprint.as_bytes().as_slice())
+        .fetch_all(connection)
+        .await;
+    rows.map_err(|error| store_error(&error))
+}
+
+/// Whether one of the records that the lookup brought has not come to its end.
+pub(super) fn has_live(rows: &[SqliteRow]) -> Result<bool, StoreError> {
+    let live = rows.iter().map(|row| row.try_get::<bool, _>("live"));
+    let live = live.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    Ok(live.contains(&true))
+}
+
 fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
     Ok(Stored {
         request: row.try_get("request")?,
@@ -154,6 +181,10 @@ fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
         body: row.try_get("body")?,
         live: row.try_get("live")?,
     })
+}
+
+fn unreadable(error: Error) -> StoreError {
+    StoreError::Corrupt(error.to_string())
 }
 
 impl fmt::Debug for Tx {

@@ -1,17 +1,24 @@
 //! The connection breaks around the COMMIT: whatever became of it, the answer is the truth and the effect is one.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use idem_runtime::Builder;
 use idem_tests::{
-    database::Database,
     relay::Relay,
     service::{
-        EFFECTS, Pool, Reply, Service, ServiceProcess, Setup,
+        Reply, ServiceProcess,
         script::{Script, sql},
     },
 };
 use reqwest::StatusCode;
+
+use super::{
+    Kind, Pool,
+    shared::{Database, PROGRAM, Service, Setup, database, process},
+};
 
 fn relayed_limits(builder: Builder<Pool>) -> Builder<Pool> {
     builder.database_timeout(Duration::from_millis(500))
@@ -33,16 +40,16 @@ impl Relayed {
         prepare: impl FnOnce(&Database),
         configure: fn(Builder<Pool>) -> Builder<Pool>,
     ) -> Self {
-        let database = EFFECTS.database();
+        let database = database();
         prepare(&database);
-        let relay = Relay::start(database.port(), Duration::ZERO);
+        let relay = Relay::start(database.engine().port(), Duration::ZERO);
         let setup = Setup {
             pool: 2,
             pool_wait: Duration::from_millis(500),
             configure,
             ..Setup::default()
         };
-        let service = Service::with(&relay.url(database.name()), setup).await;
+        let service = Service::with(&relay.url(database.engine().name()), setup).await;
         Self {
             database,
             relay,
@@ -127,37 +134,6 @@ async fn lost_commit_of_a_request_without_key_is_told_to_be_unknown() {
     relayed.database.assert_clean(2).await;
 }
 
-#[tokio::test]
-async fn process_killed_after_its_commit_has_done_the_work_and_the_repeat_is_a_replay() {
-    let database = EFFECTS.database();
-    let relay = Relay::start(database.port(), Duration::ZERO);
-    let program = env!("CARGO_BIN_EXE_service");
-    let mut first = ServiceProcess::start(program, &relay.url(database.name()));
-    let script = Script::sleeping(1_000);
-    let request = first.client.request("/effects").key("k").script(&script);
-    let sent = tokio::spawn(request.try_send());
-    database.until_asleep_in_rust(1).await;
-    // The answer to COMMIT is on its way for longer than the process lives.
-    relay.set_latency(Duration::from_secs(60));
-    database.until("SELECT count(*) FROM effects", "1").await;
-    first.kill();
-    assert!(sent.await.unwrap().is_err());
-
-    let second = ServiceProcess::start(program, &database.url());
-    let again = second
-        .client
-        .request("/effects")
-        .key("k")
-        .script(&script)
-        .send()
-        .await;
-    again.assert(StatusCode::CREATED, true);
-    assert_eq!(
-        (database.effects(), database.records(), database.begun()),
-        (1, 1, 1)
-    );
-}
-
 /// Longer than any bound of the service that is under test here, and shorter than those it must not fall back to.
 const BOUND: Duration = Duration::from_secs(9);
 
@@ -213,6 +189,38 @@ fn slow_to_commit(database: &Database) {
     database.run_sql(slow).unwrap();
 }
 
+#[tokio::test]
+async fn process_killed_after_its_commit_has_done_the_work_and_the_repeat_is_a_replay() {
+    let database = database();
+    let relay = Relay::start(database.engine().port(), Duration::ZERO);
+    let url = relay.url(database.engine().name());
+    let mut first = ServiceProcess::with::<Kind>(PROGRAM, &database, &url, "off", Stdio::null());
+    slow_to_commit(&database);
+    let script = Script::default();
+    let request = first.client.request("/effects").key("k").script(&script);
+    let sent = tokio::spawn(request.try_send());
+    database.until_asleep_in_sql(1).await;
+    // The answer to COMMIT is on its way for longer than the process lives.
+    relay.set_latency(Duration::from_secs(60));
+    database.until_effects(1).await;
+    first.kill();
+    assert!(sent.await.unwrap().is_err());
+
+    let second = process(&database);
+    let again = second
+        .client
+        .request("/effects")
+        .key("k")
+        .script(&script)
+        .send()
+        .await;
+    again.assert(StatusCode::CREATED, true);
+    assert_eq!(
+        (database.effects(), database.records(), database.begun()),
+        (1, 1, 1)
+    );
+}
+
 /// Loses the answer to a COMMIT that takes a second, and returns the answer of the repeats.
 async fn repeat_after_a_swallowed_answer(
     configure: fn(Builder<Pool>) -> Builder<Pool>,
@@ -256,7 +264,7 @@ async fn commit_that_the_server_gives_up_since_its_client_has_gone_runs_at_the_r
 /// The server's last word on such a session is an error, and yet no proof that it rolled back.
 #[tokio::test]
 async fn session_that_is_ended_inside_its_commit_is_in_doubt_and_the_handler_runs_again() {
-    let database = EFFECTS.database();
+    let database = database();
     slow_to_commit(&database);
     let service = Service::start(&database.url()).await;
     let request = service.client.request("/effects").key("k");

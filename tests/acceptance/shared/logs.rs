@@ -17,13 +17,13 @@ use actix_web::{
     test::{TestRequest, call_service, init_service, read_body},
     web,
 };
-use idem_runtime::{Idempotency, postgres};
+use idem_runtime::Idempotency;
 use idem_tests::{
-    database::Database,
+    database::Engine as _,
+    kinds::Kind as _,
     service::{
-        EFFECTS, Executions, Pool, ServiceProcess, handlers,
+        Executions, ServiceProcess,
         script::{Script, Step, sql},
-        unscripted,
     },
 };
 use reqwest::StatusCode;
@@ -31,12 +31,14 @@ use tracing_subscriber::{
     EnvFilter, fmt::format::FmtSpan, fmt::writer::MakeWriter, util::SubscriberInitExt,
 };
 
+use super::{Database, Engine, Kind, PROGRAM, database, routes};
+
 /// What this thread logs; actix's test service runs on it alone.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    fn capture() -> (Self, impl Drop) {
+    pub(crate) fn capture() -> (Self, impl Drop) {
         let log = Self::default();
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(EnvFilter::new("info"))
@@ -47,12 +49,12 @@ impl Log {
         (log, guard)
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
     /// Returns the one line of an error.
-    fn error(&self) -> String {
+    pub(crate) fn error(&self) -> String {
         let text = self.text();
         let errors: Vec<_> = text
             .lines()
@@ -85,19 +87,19 @@ impl io::Write for Log {
 }
 
 /// Serves the handlers on this thread.
-async fn serve(
+pub(crate) async fn serve(
     database: &Database,
 ) -> impl ActixService<Request, Response = ServiceResponse<impl MessageBody>, Error = Error> {
-    let pool: Pool = postgres::pool(&database.url()).max_size(2).open().unwrap();
+    let pool = Kind::pool(&database.url(), 2, Duration::from_secs(5)).await;
     let app = App::new()
         .app_data(web::Data::new(Idempotency::new(pool.clone()).unwrap()))
         .app_data(web::Data::new(Executions::default()))
         .app_data(web::Data::new(pool))
-        .configure(handlers::routes)
+        .configure(routes::configure)
         .service(
             web::scope("/swallowing")
                 .wrap(middleware::from_fn(swallow))
-                .route("/echo", web::post().to(unscripted::echo)),
+                .route("/echo", web::post().to(routes::echo)),
         );
     init_service(app).await
 }
@@ -119,7 +121,7 @@ fn request(path: &str, key: &str) -> TestRequest {
 }
 
 /// Sends a scripted request and returns status and body.
-async fn send(
+pub(crate) async fn send(
     app: &impl ActixService<Request, Response = ServiceResponse<impl MessageBody>, Error = Error>,
     path: &str,
     key: &str,
@@ -135,7 +137,7 @@ async fn send(
 #[actix_web::test]
 async fn without_idempotency_in_the_app_data_the_log_says_what_to_write_and_for_which_handler() {
     let (log, _guard) = Log::capture();
-    let app = init_service(App::new().configure(handlers::routes)).await;
+    let app = init_service(App::new().configure(routes::configure)).await;
     let (status, body) = send(&app, "/effects", "k", &Script::default()).await;
     assert_eq!(status, 500);
     assert!(
@@ -148,8 +150,8 @@ async fn without_idempotency_in_the_app_data_the_log_says_what_to_write_and_for_
     );
     let error = log.error();
     for part in [
-        "handlers::effects",
-        "handlers.rs:",
+        "::effects",
+        "service.rs:",
         ".app_data(web::Data::new(idempotency.clone()))",
     ] {
         assert!(error.contains(part), "{part} in {error}");
@@ -158,7 +160,7 @@ async fn without_idempotency_in_the_app_data_the_log_says_what_to_write_and_for_
 
 #[actix_web::test]
 async fn guarded_get_is_refused_and_the_log_says_why() {
-    let database = EFFECTS.database();
+    let database = database();
     let app = serve(&database).await;
     for method in [Method::GET, Method::HEAD] {
         let (log, _guard) = Log::capture();
@@ -168,8 +170,8 @@ async fn guarded_get_is_refused_and_the_log_says_why() {
         let error = log.error();
         let reason = format!("a {method} request needs no idempotency key");
         for part in [
-            "handlers::effects",
-            "handlers.rs:",
+            "::effects",
+            "service.rs:",
             &reason,
             "take `#[idempotent]` off",
         ] {
@@ -181,7 +183,7 @@ async fn guarded_get_is_refused_and_the_log_says_why() {
 
 #[actix_web::test]
 async fn body_that_a_middleware_has_swallowed_is_missed_and_the_log_says_so() {
-    let database = EFFECTS.database();
+    let database = database();
     let app = serve(&database).await;
     let (log, _guard) = Log::capture();
     let request = request("/swallowing/echo", "k").set_payload("one");
@@ -190,8 +192,8 @@ async fn body_that_a_middleware_has_swallowed_is_missed_and_the_log_says_so() {
     assert_eq!(response.status().as_u16(), 500);
     let error = log.error();
     for part in [
-        "unscripted::echo",
-        "unscripted.rs:",
+        "::echo",
+        "service.rs:",
         "middleware",
         "`ServiceRequest::set_payload`",
     ] {
@@ -202,7 +204,7 @@ async fn body_that_a_middleware_has_swallowed_is_missed_and_the_log_says_so() {
 
 #[actix_web::test]
 async fn mistakes_of_a_handler_are_named_with_its_line() {
-    let database = EFFECTS.database();
+    let database = database();
     let app = serve(&database).await;
     let long = Script {
         length: 2000,
@@ -228,12 +230,6 @@ async fn mistakes_of_a_handler_are_named_with_its_line() {
             "within its `timeout` of",
         ),
         (
-            "/effects",
-            Script::of([Step::Try("no SQL".to_owned())]),
-            500,
-            "use `Tx::savepoint`",
-        ),
-        (
             "/optional",
             Script::of([sql("ROLLBACK")]),
             500,
@@ -244,8 +240,8 @@ async fn mistakes_of_a_handler_are_named_with_its_line() {
         let (answered, body) = send(&app, path, "k", &script).await;
         assert_eq!(answered, status, "{body}");
         let error = log.error();
-        let handler = format!("handlers::{}", path.trim_start_matches('/'));
-        for part in [part, &handler, "handlers.rs:", "nothing is recorded"] {
+        let handler = path.replace('/', "::");
+        for part in [part, &handler, "service.rs:", "nothing is recorded"] {
             assert!(error.contains(part), "{part} in {error}");
         }
         assert!(
@@ -272,20 +268,14 @@ async fn mistakes_of_a_handler_are_named_with_its_line() {
 
 #[actix_web::test]
 async fn panic_of_the_services_code_before_the_handler_is_answered_and_named() {
-    let database = EFFECTS.database();
-    let pool = postgres::pool(&database.url()).open().unwrap();
-    let idempotency = Idempotency::builder(pool.clone())
-        .transaction_settings(|request| {
-            assert_ne!(request.path(), "/raw");
-            Vec::new()
-        })
-        .build();
+    let database = database();
+    let pool = Kind::pool(&database.url(), 2, Duration::from_secs(5)).await;
     let app = App::new()
-        .app_data(web::Data::new(idempotency.unwrap()))
+        .app_data(web::Data::new(Idempotency::new(pool.clone()).unwrap()))
         .app_data(web::Data::new(Executions::default()))
         .app_data(web::Data::new(pool))
         .app_data(web::JsonConfig::default().content_type(|_| panic!("in an extractor")))
-        .configure(handlers::routes);
+        .configure(routes::configure);
     let app = init_service(app).await;
     for (path, media_type, body, culprit) in [
         ("/effects", "text/plain", "{}", "an extractor panicked"),
@@ -301,12 +291,6 @@ async fn panic_of_the_services_code_before_the_handler_is_answered_and_named() {
             r#"{"note":"panic"}"#,
             "`authorize` panicked",
         ),
-        (
-            "/raw",
-            "application/json",
-            "{}",
-            "`transaction_settings` panicked",
-        ),
     ] {
         let (log, _guard) = Log::capture();
         let request = request(path, "k").set_payload(body);
@@ -314,7 +298,7 @@ async fn panic_of_the_services_code_before_the_handler_is_answered_and_named() {
         let response = call_service(&app, request.to_request()).await;
         assert_eq!(response.status().as_u16(), 500);
         let error = log.error();
-        for part in [culprit, "handlers.rs:", "did not run"] {
+        for part in [culprit, "service.rs:", "did not run"] {
             assert!(error.contains(part), "{part} in {error}");
         }
     }
@@ -323,7 +307,7 @@ async fn panic_of_the_services_code_before_the_handler_is_answered_and_named() {
 
 #[actix_web::test]
 async fn request_without_an_owner_is_explained() {
-    let database = EFFECTS.database();
+    let database = database();
     let app = serve(&database).await;
     let (log, _guard) = Log::capture();
     let request = TestRequest::post()
@@ -348,7 +332,7 @@ async fn request_without_an_owner_is_explained() {
 
 #[actix_web::test]
 async fn span_of_a_request_tells_its_outcome_operation_and_eight_digits_of_its_identity() {
-    let database = EFFECTS.database();
+    let database = database();
     let app = serve(&database).await;
     let failing = |status| Script::answering(status);
     let mut digits = Vec::new();
@@ -376,7 +360,7 @@ async fn span_of_a_request_tells_its_outcome_operation_and_eight_digits_of_its_i
         for part in [
             &*format!("outcome=\"{outcome}\""),
             "operation=\"POST /orders/{id}\"",
-            "handlers::effects",
+            "::effects",
         ] {
             assert!(close.contains(part), "{part} in {close}");
         }
@@ -398,49 +382,13 @@ async fn span_of_a_request_tells_its_outcome_operation_and_eight_digits_of_its_i
     assert_eq!(digits[5], "", "a malformed key has no identity");
 }
 
-#[actix_web::test]
-async fn errors_of_postgres_are_logged_without_the_values_that_they_name() {
-    let database = EFFECTS.database();
-    database
-        .run_sql(
-            "CREATE TABLE names (name text UNIQUE DEFERRABLE INITIALLY DEFERRED);
-             CREATE FUNCTION complain() RETURNS trigger LANGUAGE plpgsql AS
-                 $$ BEGIN RAISE EXCEPTION 'no %', NEW.note; END $$;
-             CREATE CONSTRAINT TRIGGER complain AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED
-                 FOR EACH ROW WHEN (NEW.note = 'marker') EXECUTE FUNCTION complain();",
-        )
-        .unwrap();
-    let app = serve(&database).await;
-    let insert = "INSERT INTO names VALUES ('marker'), ('marker')";
-    for (script, part) in [
-        (
-            Script::of([sql(insert)]),
-            "SQLSTATE 23505, table `names`, constraint `names_name_key`",
-        ),
-        (Script::default().note("marker"), "SQLSTATE P0001"),
-    ] {
-        for path in ["/effects", "/optional"] {
-            let (log, _guard) = Log::capture();
-            let (status, body) = send(&app, path, "k", &script).await;
-            assert_eq!(status, 500, "{body}");
-            let error = log.error();
-            assert!(error.contains(part), "{error}");
-            assert!(
-                !log.text().contains("marker") && !body.contains("marker"),
-                "{error} {body}"
-            );
-        }
-    }
-    assert_eq!((database.effects(), database.records()), (0, 0));
-}
-
 #[tokio::test]
 async fn neither_key_nor_scope_nor_body_nor_path_is_logged_at_any_level() {
-    let database = EFFECTS.database();
-    let path = format!("{}/{}.log", env!("CARGO_TARGET_TMPDIR"), database.name());
+    let database = database();
+    let path = database.file("log");
     let log = File::create(&path).unwrap();
-    let program = env!("CARGO_BIN_EXE_service");
-    let mut process = ServiceProcess::with_log(program, &database.url(), "trace", log.into());
+    let mut process =
+        ServiceProcess::with::<Kind>(PROGRAM, &database, &database.url(), "trace", log.into());
     let request = |key: &'static str, account: &'static str, body: &'static str| {
         let request = process.client.request("/discreet/marker-path?marker=query");
         request
@@ -469,24 +417,22 @@ async fn neither_key_nor_scope_nor_body_nor_path_is_logged_at_any_level() {
         .await
         .assert_problem(500, "internal");
     // The store fails.
-    database
-        .run_sql("ALTER TABLE idem.records ADD CHECK (status <> 201) NOT VALID")
-        .unwrap();
+    database.run_sql(Engine::REFUSE_CREATED).unwrap();
     request("marker-key-2", "marker-scope", "marker-body")
         .await
         .assert_problem(500, "internal");
-    database.run_sql("DROP TABLE idem.records").unwrap();
+    let drop_table = format!("DROP TABLE {}", Engine::RECORDS);
+    database.run_sql(&drop_table).unwrap();
     request("marker-key-3", "marker-scope", "marker-body")
         .await
         .assert_problem(503, "store-unavailable");
     process.kill();
 
     let text = fs::read_to_string(&path).unwrap();
-    fs::remove_file(&path).unwrap();
     // It was not silent, and what the driver says of statements is part of it.
     for expected in [
         "idempotent{",
-        "executing statement",
+        Kind::LOGGED,
         " TRACE actix_http",
         "migrate()",
     ] {

@@ -1,14 +1,10 @@
 //! Who may send a request, and through which app: extractors, `authorize`, app data, actix's test service.
 
 use actix_web::{App, HttpResponse, middleware, test as actix_test, web};
-use idem_runtime::{Idempotency, postgres};
-use idem_tests::{
-    database::Database,
-    service::{EFFECTS, Executions, Service, script::Script, unscripted},
-};
+use idem_tests::service::{Executions, script::Script};
 use reqwest::StatusCode;
 
-use super::{CREATED, json, send, start};
+use super::{CREATED, Database, Service, database, guard, json, routes, send, start};
 
 #[tokio::test]
 async fn extractors_answer_for_themselves_and_leave_the_key_alone() {
@@ -58,7 +54,7 @@ async fn key_and_body_are_looked_at_before_the_extractors() {
 
 #[tokio::test]
 async fn no_answer_is_replayed_to_a_caller_whose_right_was_revoked() {
-    let database = EFFECTS.database();
+    let database = database();
     for (path, account) in [("/effects", "leaver"), ("/authorized", "once")] {
         // Who has acted once in an instance may not do so again there.
         let service = Service::start(&database.url()).await;
@@ -84,13 +80,13 @@ async fn no_answer_is_replayed_to_a_caller_whose_right_was_revoked() {
 
 #[actix_web::test]
 async fn guarded_handler_can_be_tested_through_actix_test_service() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     let app = App::new()
         .app_data(web::Data::new(service.idempotency.clone()))
         .app_data(web::Data::new(service.executions.clone()))
         .wrap(middleware::NormalizePath::trim())
-        .configure(unscripted::routes)
+        .configure(routes::configure)
         .default_service(web::to(HttpResponse::NotFound));
     let app = actix_test::init_service(app).await;
     for (path, replayed) in [("/echo", false), ("/echo/", true), ("//echo", true)] {
@@ -110,15 +106,14 @@ async fn guarded_handler_can_be_tested_through_actix_test_service() {
 
 #[actix_web::test]
 async fn nearest_idempotency_guards_so_that_a_service_can_have_several_databases() {
-    let (one, two) = (EFFECTS.database(), EFFECTS.database());
+    let (one, two) = (database(), database());
     let runs = web::Data::new(Executions::default());
-    let scope = |path, database: &Database| {
-        let pool = postgres::pool(&database.url()).open().unwrap();
+    let scope = async |path, database: &Database| {
         web::scope(path)
-            .app_data(web::Data::new(Idempotency::new(pool).unwrap()))
-            .configure(unscripted::routes)
+            .app_data(web::Data::new(guard(&database.url()).await))
+            .configure(routes::configure)
     };
-    let nested = scope("", &one).service(scope("/nested", &two));
+    let nested = scope("", &one).await.service(scope("/nested", &two).await);
     let app = actix_test::init_service(App::new().app_data(runs).service(nested)).await;
     for replayed in [false, true] {
         for path in ["/echo", "/nested/echo"] {

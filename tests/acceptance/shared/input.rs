@@ -9,13 +9,10 @@ use actix_web::{
     web,
 };
 use flate2::{Compression, write::GzEncoder};
-use idem_tests::{
-    database::Database,
-    service::{EFFECTS, Reply, Service, Setup, bare::post, handlers, script::Script, unscripted},
-};
+use idem_tests::service::{Reply, bare::post, script::Script};
 use reqwest::StatusCode;
 
-use super::start;
+use super::{Database, Service, Setup, database, routes, start};
 
 const JSON: &str = "Content-Type: application/json";
 const KEY: &str = "Idempotency-Key: k";
@@ -274,16 +271,16 @@ fn swallowing(app: &mut web::ServiceConfig) {
         request.extract::<web::Bytes>().await?;
         next.call(request).await
     });
-    app.configure(handlers::routes).service(
+    app.configure(routes::configure).service(
         web::scope("/swallowing")
             .wrap(swallow)
-            .route("/echo", web::post().to(unscripted::echo)),
+            .route("/echo", web::post().to(routes::echo)),
     );
 }
 
 #[tokio::test]
 async fn body_that_a_middleware_has_swallowed_is_missed_in_both_framings() {
-    let database = EFFECTS.database();
+    let database = database();
     let setup = Setup {
         routes: swallowing,
         ..Setup::default()
@@ -432,7 +429,7 @@ async fn request_with_both_length_headers_is_refused() {
 
 #[tokio::test]
 async fn slow_and_oversized_bodies_hold_no_connection_of_the_pool() {
-    let database = EFFECTS.database();
+    let database = database();
     let setup = Setup {
         pool: 1,
         ..Setup::default()
@@ -491,7 +488,7 @@ async fn body_of_a_refused_request_is_never_read_as_the_next_request() {
 }
 
 async fn with_body_timeout() -> (Database, Service) {
-    let database = EFFECTS.database();
+    let database = database();
     let setup = Setup {
         configure: |builder| builder.body_timeout(Duration::from_millis(400)),
         ..Setup::default()

@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use idem_tests::{
-    database::Database,
     relay::Relay,
     service::{
-        EFFECTS, Reply, Service, Setup,
+        Reply,
         handlers::Failure,
         script::{Script, sql},
     },
 };
 use reqwest::StatusCode;
 use tokio::{task::JoinSet, time::Instant};
+use tokio_postgres::NoTls;
+
+use super::shared::{Database, Service, Setup, database};
 
 async fn service(database: &Database) -> Service {
     Service::start(&database.url()).await
@@ -50,19 +52,19 @@ fn failing(times: u32) -> Script {
 }
 
 fn with_tries() -> Database {
-    let database = EFFECTS.database();
+    let database = database();
     database.run_sql("CREATE SEQUENCE tries").unwrap();
     database
 }
 
 #[tokio::test]
 async fn endpoint_runs_at_the_level_that_it_names_whatever_the_database_says() {
-    let database = EFFECTS.database();
+    let database = database();
     database
         .run_sql(&format!(
             "ALTER DATABASE {0} SET default_transaction_isolation = 'repeatable read'; \
              ALTER DATABASE {0} SET default_transaction_read_only = on",
-            database.name()
+            database.engine().name()
         ))
         .unwrap();
     let service = service(&database).await;
@@ -83,7 +85,7 @@ async fn endpoint_runs_at_the_level_that_it_names_whatever_the_database_says() {
 
 #[tokio::test]
 async fn equal_requests_at_once_have_one_effect_at_every_level() {
-    let database = EFFECTS.database();
+    let database = database();
     let (one, two) = (service(&database).await, service(&database).await);
     for path in ["/repeatable", "/serializable"] {
         for round in 0..15 {
@@ -117,7 +119,7 @@ async fn equal_requests_at_once_have_one_effect_at_every_level() {
 /// What a snapshot from before the lock would miss, put there by hand.
 #[tokio::test]
 async fn record_that_the_claim_could_not_see_is_the_answer_and_the_handler_ran_in_vain() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = service(&database).await;
     let script = Script::sleeping(1_000);
     for (number, path) in ["/effects", "/repeatable", "/serializable"]
@@ -146,7 +148,7 @@ async fn record_that_the_claim_could_not_see_is_the_answer_and_the_handler_ran_i
 
 #[tokio::test]
 async fn refusal_that_the_claim_could_not_see_does_not_become_an_effect() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = service(&database).await;
     let script = Script::sleeping(1_000);
     for path in ["/effects", "/repeatable", "/serializable"] {
@@ -172,9 +174,9 @@ async fn refusal_that_the_claim_could_not_see_does_not_become_an_effect() {
 
 #[tokio::test]
 async fn effect_that_the_second_claim_could_not_see_is_the_answer_and_not_the_refusal() {
-    let database = EFFECTS.database();
-    let relay = Relay::start(database.port(), Duration::ZERO);
-    let service = Service::start(&relay.url(database.name())).await;
+    let database = database();
+    let relay = Relay::start(database.engine().port(), Duration::ZERO);
+    let service = Service::start(&relay.url(database.engine().name())).await;
     let script = Script {
         status: 402,
         ..Script::sleeping(500)
@@ -207,7 +209,7 @@ async fn effect_that_the_second_claim_could_not_see_is_the_answer_and_not_the_re
 
 #[tokio::test]
 async fn other_request_that_the_claim_could_not_see_is_a_mismatch_and_not_a_second_effect() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = service(&database).await;
     service.post("stored", &Script::default()).await;
     let script = Script::sleeping(1_000);
@@ -227,12 +229,15 @@ async fn other_request_that_the_claim_could_not_see_is_a_mismatch_and_not_a_seco
 
 #[tokio::test]
 async fn serialisation_failure_at_commit_runs_the_handler_again_without_being_asked() {
-    let database = EFFECTS.database();
+    let database = database();
     database
         .run_sql("INSERT INTO money VALUES ('a', 1), ('b', 1)")
         .unwrap();
     let service = service(&database).await;
-    let door = service.pool.get().await.unwrap();
+    let (door, connection) = tokio_postgres::connect(&database.url(), NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
     door.batch_execute("SELECT pg_advisory_lock(1)")
         .await
         .unwrap();
@@ -265,6 +270,7 @@ async fn serialisation_failure_at_commit_runs_the_handler_again_without_being_as
     );
     assert_eq!((database.effects(), database.records()), (2, 2));
     assert_eq!(service.executions.get(), 3);
+    drop(door);
     database.assert_clean(4).await;
 }
 

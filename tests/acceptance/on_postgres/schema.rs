@@ -1,23 +1,16 @@
 //! The record table: how it comes about, what is said where it is missing, and the rights on it.
 
-use std::{fs::File, time::Duration};
+use std::time::Duration;
 
-use idem_runtime::{
-    Idempotency, SettingsError, StoreError,
-    postgres::{self, MIGRATIONS, Postgres},
-};
-use idem_tests::{
-    database::{Database, Template},
-    service::{EFFECTS, Service, ServiceProcess, Setup, script::Script},
-};
+use idem_runtime::{Idempotency, SettingsError, StoreError};
+use idem_tests::{kinds::Kind as _, service::script::Script};
 use reqwest::StatusCode;
 use tokio::task::JoinSet;
 
-static EMPTY: Template = Template::new(|_| Box::pin(async {}));
-
-fn guard(url: &str) -> Idempotency<Postgres> {
-    Idempotency::new(postgres::pool(url).max_size(2).open().unwrap()).unwrap()
-}
+use super::{
+    Kind, MIGRATIONS,
+    shared::{Database, Service, Setup, database, guard},
+};
 
 /// Everything that there is to know about the tables of a schema, but its name.
 fn described(database: &Database, schema: &str) -> String {
@@ -38,72 +31,51 @@ fn described(database: &Database, schema: &str) -> String {
 }
 
 #[tokio::test]
-async fn migrations_can_be_applied_twice_and_by_many_at_once() {
-    let database = EMPTY.database();
-    let mut instances = JoinSet::new();
-    for _ in 0..8 {
-        let idempotency = guard(&database.url());
-        instances.spawn(async move { idempotency.migrate().await });
-    }
-    for migrated in instances.join_all().await {
-        migrated.unwrap();
-    }
-    let idempotency = guard(&database.url());
-    idempotency.migrate().await.unwrap();
-    idempotency.verify_schema().await.unwrap();
-    let versions = "SELECT string_agg(version::text, ',') FROM idem.migrations";
-    assert_eq!(
-        database.run_sql(versions).unwrap(),
-        MIGRATIONS.len().to_string()
-    );
-}
-
-#[tokio::test]
 async fn migrations_do_not_depend_on_the_database_s_own_defaults() {
-    let database = EMPTY.database();
+    let database = Database::empty();
     database
         .run_sql(&format!(
             "ALTER DATABASE {0} SET default_transaction_isolation = 'serializable'; \
              ALTER DATABASE {0} SET default_transaction_read_only = on",
-            database.name()
+            database.engine().name()
         ))
         .unwrap();
     let mut instances = JoinSet::new();
     for _ in 0..8 {
-        let idempotency = guard(&database.url());
+        let idempotency = guard(&database.url()).await;
         instances.spawn(async move { idempotency.migrate().await });
     }
     for migrated in instances.join_all().await {
         migrated.unwrap();
     }
-    guard(&database.url()).verify_schema().await.unwrap();
+    guard(&database.url()).await.verify_schema().await.unwrap();
 }
 
 #[tokio::test]
 async fn migrations_applied_by_hand_make_what_migrate_makes() {
-    let (by_hand, by_us) = (EMPTY.database(), EMPTY.database());
+    let (by_hand, by_us) = (Database::empty(), Database::empty());
     for migration in MIGRATIONS {
         by_hand.run_sql(migration).unwrap();
     }
-    guard(&by_us.url()).migrate().await.unwrap();
+    guard(&by_us.url()).await.migrate().await.unwrap();
     let expected = described(&by_us, "idem");
     assert!(
         expected.contains("expires_at") && expected.contains("PRIMARY KEY"),
         "{expected}"
     );
     assert_eq!(described(&by_hand, "idem"), expected);
-    guard(&by_hand.url()).verify_schema().await.unwrap();
-    guard(&by_hand.url()).migrate().await.unwrap();
+    guard(&by_hand.url()).await.verify_schema().await.unwrap();
+    guard(&by_hand.url()).await.migrate().await.unwrap();
     assert_eq!(described(&by_hand, "idem"), expected);
 
     // In another schema, by the rule that the documentation gives and by the builder.
-    let (by_hand, by_us) = (EMPTY.database(), EMPTY.database());
+    let (by_hand, by_us) = (Database::empty(), Database::empty());
     for migration in MIGRATIONS {
         by_hand
             .run_sql(&migration.replace("idem", "pay_1"))
             .unwrap();
     }
-    let pool = postgres::pool(&by_us.url()).open().unwrap();
+    let pool = Kind::pool(&by_us.url(), 1, Duration::from_secs(1)).await;
     let idempotency = Idempotency::builder(pool).schema("pay_1").build().unwrap();
     idempotency.migrate().await.unwrap();
     assert_eq!(described(&by_hand, "pay_1"), expected);
@@ -112,7 +84,7 @@ async fn migrations_applied_by_hand_make_what_migrate_makes() {
 
 #[tokio::test]
 async fn services_with_schemas_of_their_own_share_a_database_and_no_keys() {
-    let database = EFFECTS.database();
+    let database = database();
     let own = Setup {
         configure: |builder| builder.schema("pay_1"),
         ..Setup::default()
@@ -150,8 +122,8 @@ async fn services_with_schemas_of_their_own_share_a_database_and_no_keys() {
     );
 }
 
-#[test]
-fn schema_s_name_cannot_carry_sql() {
+#[tokio::test]
+async fn schema_s_name_cannot_carry_sql() {
     for name in [
         "",
         "idem; DROP TABLE effects",
@@ -162,7 +134,7 @@ fn schema_s_name_cannot_carry_sql() {
         "pg catalog",
         "a'b",
     ] {
-        let pool = postgres::pool("postgres://localhost/shop").open().unwrap();
+        let pool = Kind::pool("postgres://localhost/shop", 1, Duration::from_secs(1)).await;
         let error = Idempotency::builder(pool).schema(name).build().unwrap_err();
         assert!(
             matches!(error, SettingsError::SchemaName(_)),
@@ -172,53 +144,9 @@ fn schema_s_name_cannot_carry_sql() {
     }
 }
 
-#[tokio::test]
-async fn missing_table_is_a_503_whose_log_says_what_to_do_and_is_mended_without_a_restart() {
-    let database = EFFECTS.database();
-    database.run_sql("DROP SCHEMA idem CASCADE").unwrap();
-    let path = std::env::temp_dir().join(format!(
-        "idem-{}-{}.log",
-        database.name(),
-        std::process::id()
-    ));
-    let log = File::create(&path).unwrap();
-    let program = env!("CARGO_BIN_EXE_service");
-    let process = ServiceProcess::with_log(program, &database.url(), "warn", log.into());
-    let send = || {
-        process
-            .client
-            .request("/effects")
-            .key("k")
-            .script(&Script::default())
-            .send()
-    };
-    let reply = send().await;
-    reply.assert_problem(503, "store-unavailable");
-    assert!(!reply.text().contains("idem."), "{}", reply.text());
-    let log = std::fs::read_to_string(&path).unwrap();
-    assert!(
-        log.contains("run `Idempotency::migrate()` at start"),
-        "{log}"
-    );
-    assert_eq!((database.effects(), database.begun()), (0, 0));
-
-    for migration in MIGRATIONS {
-        database.run_sql(migration).unwrap();
-    }
-    send().await.assert(StatusCode::CREATED, false);
-    send().await.assert(StatusCode::CREATED, true);
-
-    // The table goes while its statements are prepared.
-    database.run_sql("DROP SCHEMA idem CASCADE").unwrap();
-    send().await.assert_problem(503, "store-unavailable");
-    assert_eq!(database.effects(), 1);
-    std::fs::remove_file(&path).unwrap();
-    database.assert_clean(4).await;
-}
-
 /// The URL of the database for a role that may do what this SQL says.
 fn as_role(database: &Database, rights: &str) -> (String, String) {
-    let role = format!("role_{}", database.name());
+    let role = format!("role_{}", database.engine().name());
     let grants = rights.replace("ROLE", &role);
     database
         .run_sql(&format!("CREATE ROLE {role} LOGIN; {grants}"))
@@ -232,12 +160,12 @@ const RIGHTS: &str = "GRANT USAGE ON SCHEMA idem TO ROLE; GRANT SELECT, INSERT, 
 
 #[tokio::test]
 async fn check_at_start_says_what_is_wrong() {
-    let database = EFFECTS.database();
-    let idempotency = guard(&database.url());
+    let database = database();
+    let idempotency = guard(&database.url()).await;
     idempotency.verify_schema().await.unwrap();
 
     let (role, url) = as_role(&database, RIGHTS);
-    let restricted = guard(&url);
+    let restricted = guard(&url).await;
     restricted.verify_schema().await.unwrap();
     for right in ["SELECT", "INSERT", "DELETE"] {
         database
@@ -271,24 +199,10 @@ async fn check_at_start_says_what_is_wrong() {
     database.assert_clean(4).await;
 }
 
-/// The check compares two connections where there are two, and must not wait for a third.
-#[tokio::test]
-async fn check_at_start_needs_no_more_connections_than_the_pool_has() {
-    let database = EFFECTS.database();
-    for size in [1, 2] {
-        let pool = postgres::pool(&database.url()).max_size(size);
-        let pool = pool.wait_timeout(Duration::from_secs(60)).open().unwrap();
-        let idempotency = Idempotency::new(pool.clone()).unwrap();
-        let checked = tokio::time::timeout(Duration::from_secs(20), idempotency.verify_schema());
-        checked.await.expect("no wait for a connection").unwrap();
-        assert_eq!(pool.status().available, pool.status().size);
-    }
-}
-
 #[tokio::test]
 async fn record_that_may_not_be_written_is_a_500_that_undoes_the_effect_until_the_right_is_granted()
 {
-    let database = EFFECTS.database();
+    let database = database();
     let (role, url) = as_role(&database, RIGHTS);
     let service = Service::start(&url).await;
     service
@@ -326,7 +240,7 @@ async fn record_that_may_not_be_written_is_a_500_that_undoes_the_effect_until_th
 
 #[tokio::test]
 async fn record_table_that_may_not_be_read_is_a_503_and_no_handler_runs() {
-    let database = EFFECTS.database();
+    let database = database();
     let (role, url) = as_role(&database, RIGHTS);
     let service = Service::start(&url).await;
     database

@@ -3,15 +3,20 @@
 use std::time::{Duration, Instant};
 
 use actix_web::{HttpResponse, http::StatusCode, web};
+use deadpool_postgres::Pool;
 use idem_runtime::postgres::StatementMode;
 use idem_tests::{
-    database::Database,
     relay::Relay,
     service::{
-        EFFECTS, Pool, Reply, Service, Setup,
-        handlers::{self, Account, Failure},
+        Reply,
+        handlers::{Account, Failure},
         script::{Script, Step, sql},
     },
+};
+
+use super::{
+    routes,
+    shared::{Database, Service, Setup, database},
 };
 
 /// Holds every answer back long enough for all that is sent together to be one flight.
@@ -56,8 +61,8 @@ struct Counted {
 
 impl Counted {
     async fn start(mode: StatementMode) -> Self {
-        let database = EFFECTS.database();
-        let relay = Relay::start(database.port(), Duration::ZERO);
+        let database = database();
+        let relay = Relay::start(database.engine().port(), Duration::ZERO);
         let setup = Setup {
             pool: 1,
             pool_wait: Duration::from_secs(20),
@@ -67,11 +72,11 @@ impl Counted {
             },
             routes: |app| {
                 app.route("/bare", web::post().to(bare))
-                    .configure(handlers::routes);
+                    .configure(routes::configure);
             },
             ..Setup::default()
         };
-        let service = Service::with(&relay.url(database.name()), setup).await;
+        let service = Service::with(&relay.url(database.engine().name()), setup).await;
         let counted = Self {
             _database: database,
             relay,

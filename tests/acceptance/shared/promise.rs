@@ -1,14 +1,13 @@
 //! What becomes of the handler's writes, its answer and the key, by the status: the table of the promise.
 
-use idem_tests::service::{
-    EFFECTS, Service,
-    script::{Script, Step, sql},
-};
+use idem_tests::service::script::{Script, Step};
 use reqwest::StatusCode;
+
+use super::{Service, database};
 
 #[tokio::test]
 async fn a_success_is_executed_once_and_replayed_to_every_repeat() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     let first = service.post("k", &Script::default()).await;
     first.assert(StatusCode::CREATED, false);
@@ -23,7 +22,7 @@ async fn a_success_is_executed_once_and_replayed_to_every_repeat() {
 
 #[tokio::test]
 async fn every_status_of_2xx_and_3xx_commits() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     for (number, status) in [200, 202, 204, 206, 303, 307].into_iter().enumerate() {
         let (key, script) = (format!("k-{status}"), Script::answering(status));
@@ -38,7 +37,7 @@ async fn every_status_of_2xx_and_3xx_commits() {
 
 #[tokio::test]
 async fn an_effect_belongs_to_its_request_and_any_other_is_refused() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     service
         .post("k", &Script::default().note("one"))
@@ -57,7 +56,7 @@ async fn an_effect_belongs_to_its_request_and_any_other_is_refused() {
 
 #[tokio::test]
 async fn a_refusal_is_stored_and_its_writes_are_undone() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     // As `Err`, and as `Ok(HttpResponse)`: the status decides.
     for (number, error) in [true, false].into_iter().enumerate() {
@@ -78,7 +77,7 @@ async fn a_refusal_is_stored_and_its_writes_are_undone() {
 
 #[tokio::test]
 async fn a_refused_request_may_be_corrected_under_its_key_and_stays_refused_itself() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     let wrong = Script::answering(402).note("too much");
     let corrected = Script::default().note("less");
@@ -108,7 +107,7 @@ async fn a_refused_request_may_be_corrected_under_its_key_and_stays_refused_itse
 
 #[tokio::test]
 async fn a_key_has_any_number_of_refusals_each_bound_to_its_request() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     for repeat in [false, true] {
         for status in [400, 402, 404, 409, 422] {
@@ -122,7 +121,7 @@ async fn a_key_has_any_number_of_refusals_each_bound_to_its_request() {
 
 #[tokio::test]
 async fn a_passing_failure_is_undone_and_frees_the_key() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     for error in [true, false] {
         for status in [408, 425, 429, 500, 503] {
@@ -148,7 +147,7 @@ async fn a_passing_failure_is_undone_and_frees_the_key() {
 
 #[tokio::test]
 async fn a_panic_is_undone_answered_and_frees_the_key() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     let panicking = Script::of([Step::Panic]);
     service
@@ -168,43 +167,29 @@ async fn a_panic_is_undone_answered_and_frees_the_key() {
 
 #[tokio::test]
 async fn a_handler_over_its_deadline_is_undone_and_frees_the_key() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
-    // Asleep in Rust, and asleep inside a statement that the server goes on with for a while.
-    for (key, script) in [
-        ("rust", Script::sleeping(60_000)),
-        ("sql", Script::of([sql("SELECT pg_sleep(60)")])),
-    ] {
-        let before = database.effects();
-        let late = service
-            .client
-            .request("/hurried")
-            .key(key)
-            .script(&script)
-            .send()
-            .await;
-        late.assert_problem(503, "handler-timeout");
-        assert!(late.headers.contains_key("retry-after"));
-        assert_eq!(database.effects(), before);
-        assert_eq!(database.records(), before);
-        // The lock of the key ends with the statement, soon after its connection was closed.
-        let retry = async || {
-            let request = service.client.request("/hurried").key(key);
-            request.script(&Script::default()).send().await
-        };
-        let mut reply = retry().await;
-        while reply.status == 409 {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            reply = retry().await;
-        }
-        reply.assert(StatusCode::CREATED, false);
+    let send = async |script: Script| {
+        let request = service.client.request("/hurried").key("k");
+        request.script(&script).send().await
+    };
+    let late = send(Script::sleeping(60_000)).await;
+    late.assert_problem(503, "handler-timeout");
+    assert!(late.headers.contains_key("retry-after"));
+    assert_eq!((database.effects(), database.records()), (0, 0));
+    // What held the key ends soon after its connection was closed.
+    let mut reply = send(Script::default()).await;
+    while reply.status == 409 {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        reply = send(Script::default()).await;
     }
-    assert_eq!(database.effects(), 2);
+    reply.assert(StatusCode::CREATED, false);
+    assert_eq!((database.effects(), database.records()), (1, 1));
 }
 
 #[tokio::test]
 async fn commit_on_keeps_the_writes_of_a_deliberate_refusal() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     let declined = Script::answering(402);
     let post = async |script: &Script| {
@@ -231,7 +216,7 @@ async fn commit_on_keeps_the_writes_of_a_deliberate_refusal() {
 
 #[tokio::test]
 async fn release_on_frees_the_key_on_more() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     let missing = Script::answering(404);
     for _ in 0..2 {
@@ -250,7 +235,7 @@ async fn release_on_frees_the_key_on_more() {
 
 #[tokio::test]
 async fn a_savepoint_undoes_a_part_and_the_rest_is_committed() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     let script = Script::of([
         Step::Savepoint("INSERT INTO money VALUES ('kept', 1)".to_owned()),

@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use idem_tests::{
-    database::Database,
+    database::Engine as _,
     service::{
-        EFFECTS, Reply, Service, Setup,
-        script::{Script, Step, sql},
+        Reply,
+        script::{Script, Step, once},
     },
 };
 use reqwest::StatusCode;
 use tokio::time::{Instant, sleep};
 
+use super::{Database, Engine, Service, Setup, database};
+
 /// Waits until so many handlers have begun to run.
-async fn until_running(service: &Service, executions: usize) {
+pub(crate) async fn until_running(service: &Service, executions: usize) {
     let limit = Instant::now() + Duration::from_secs(20);
     while service.executions.get() < executions {
         assert!(Instant::now() < limit, "no handler runs");
@@ -22,7 +24,7 @@ async fn until_running(service: &Service, executions: usize) {
     }
 }
 
-async fn small(database: &Database) -> Service {
+pub(crate) async fn small(database: &Database) -> Service {
     let setup = Setup {
         pool: 2,
         ..Setup::default()
@@ -32,7 +34,7 @@ async fn small(database: &Database) -> Service {
 
 #[tokio::test]
 async fn of_two_at_once_one_runs_and_the_other_is_told_to_come_back() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     let script = Script::sleeping(700);
     let (first, second) = tokio::join!(service.post("k", &script), async {
@@ -50,7 +52,7 @@ async fn of_two_at_once_one_runs_and_the_other_is_told_to_come_back() {
 
 #[tokio::test]
 async fn another_request_under_a_running_key_is_refused_at_once() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     let slow = Script::sleeping(1500);
     let (first, (other, still_running)) = tokio::join!(service.post("k", &slow), async {
@@ -65,48 +67,8 @@ async fn another_request_under_a_running_key_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn duplicates_that_wait_all_get_the_one_answer_and_hold_no_connection() {
-    let database = EFFECTS.database();
-    let service = small(&database).await;
-    let script = Script::sleeping(1500);
-    let wait = async || {
-        service
-            .client
-            .request("/waiting")
-            .key("k")
-            .script(&script)
-            .send()
-            .await
-    };
-    let (replies, unrelated) = tokio::join!(join_all((0..40).map(|_| wait())), async {
-        until_running(&service, 1).await;
-        sleep(Duration::from_millis(200)).await;
-        // One connection is with the handler; if waiting took any, none would be left.
-        let reply = service.post("unrelated", &Script::default()).await;
-        (reply, database.count("effects"))
-    });
-    let (reply, effects_by_then) = unrelated;
-    reply.assert(StatusCode::CREATED, false);
-    assert_eq!(
-        effects_by_then, 1,
-        "the unrelated request came after the others"
-    );
-    let [first] = &*replies
-        .iter()
-        .filter(|reply| !reply.is_replay())
-        .collect::<Vec<_>>()
-    else {
-        panic!("not one first answer");
-    };
-    for reply in &replies {
-        assert_eq!((reply.status, &reply.body), (201, &first.body));
-    }
-    assert_eq!(database.effects(), 2);
-}
-
-#[tokio::test]
 async fn a_duplicate_waits_no_longer_than_its_endpoint_says() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     let script = Script::sleeping(4000);
     let post = async || {
@@ -130,17 +92,11 @@ async fn a_duplicate_waits_no_longer_than_its_endpoint_says() {
 
 #[tokio::test]
 async fn when_the_first_fails_one_that_waits_runs() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
-    // Fails as long as there is no money, and has the same body each time.
-    let script = Script::of([
-        Step::Sleep(300),
-        sql("UPDATE money SET amount = amount WHERE id = 'm'"),
-        Step::Need("m".to_owned(), 503),
-    ]);
-    database
-        .run_sql("INSERT INTO money VALUES ('m', 0)")
-        .unwrap();
+    // Fails once, and has the same body each time.
+    let failure = once(database.file("failed"), Step::Fail(503));
+    let script = Script::of([Step::Sleep(300), failure]);
     let post = async || {
         service
             .client
@@ -150,26 +106,20 @@ async fn when_the_first_fails_one_that_waits_runs() {
             .send()
             .await
     };
-    let (replies, ()) = tokio::join!(join_all((0..5).map(|_| post())), async {
-        until_running(&service, 2).await;
-        database.run_sql("UPDATE money SET amount = 9").unwrap();
-    });
+    let replies = join_all((0..5).map(|_| post())).await;
+    let mut statuses: Vec<_> = replies.iter().map(|reply| reply.status).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [201, 201, 201, 201, 503]);
     let executed = replies
         .iter()
         .filter(|reply| reply.status == 201 && !reply.is_replay());
     assert_eq!(executed.count(), 1);
-    assert!(replies.iter().any(|reply| reply.status == 503));
-    assert!(
-        replies
-            .iter()
-            .all(|reply| reply.status == 503 || reply.status == 201)
-    );
-    assert_eq!(database.effects(), 1);
+    assert_eq!((service.executions.get(), database.effects()), (2, 1));
 }
 
 #[tokio::test]
 async fn when_the_first_is_refused_those_that_wait_share_the_refusal() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = small(&database).await;
     let script = Script {
         status: 402,
@@ -193,7 +143,7 @@ async fn when_the_first_is_refused_those_that_wait_share_the_refusal() {
 
 #[tokio::test]
 async fn one_that_waits_with_a_corrected_request_runs_after_the_refusal() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     let refused = Script {
         status: 402,
@@ -220,38 +170,8 @@ async fn one_that_waits_with_a_corrected_request_runs_after_the_refusal() {
 }
 
 #[tokio::test]
-async fn a_crowd_of_duplicates_does_not_keep_other_keys_from_the_pool() {
-    let database = EFFECTS.database();
-    let service = small(&database).await;
-    let script = Script::sleeping(2000);
-    let (replies, unrelated) = tokio::join!(
-        join_all((0..200).map(|_| service.post("k", &script))),
-        async {
-            until_running(&service, 1).await;
-            let reply = service.post("unrelated", &Script::default()).await;
-            reply.assert(StatusCode::CREATED, false);
-            database.effects()
-        }
-    );
-    assert_eq!(unrelated, 1, "the unrelated request came after the crowd's");
-    assert_eq!(
-        replies
-            .iter()
-            .filter(|reply| reply.status == 201 && !reply.is_replay())
-            .count(),
-        1
-    );
-    assert!(
-        replies
-            .iter()
-            .all(|reply| reply.status == 201 || reply.status == 409)
-    );
-    assert_eq!(database.effects(), 2);
-}
-
-#[tokio::test]
 async fn a_crowd_after_the_end_gets_nothing_but_replays() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = small(&database).await;
     let first = service.post("k", &NOTHING).await;
     let replies = join_all((0..100).map(|_| service.post("k", &NOTHING))).await;
@@ -274,7 +194,7 @@ async fn brief(service: &Service, key: &str, script: &Script) -> Reply {
 
 #[tokio::test]
 async fn after_its_lifetime_a_key_is_new_for_any_request() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     brief(&service, "k", &Script::default())
         .await
@@ -309,7 +229,7 @@ async fn after_its_lifetime_a_key_is_new_for_any_request() {
 
 #[tokio::test]
 async fn a_refusal_that_takes_an_expired_key_replaces_its_record_as_well() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     brief(&service, "k", &Script::default())
         .await
@@ -327,7 +247,7 @@ async fn a_refusal_that_takes_an_expired_key_replaces_its_record_as_well() {
 
 #[tokio::test]
 async fn of_many_that_take_an_expired_key_at_once_one_has_its_effect() {
-    let database = EFFECTS.database();
+    let database = database();
     // Two services, so that the gate of one process does not decide it.
     let services = [
         Service::start(&database.url()).await,
@@ -335,9 +255,7 @@ async fn of_many_that_take_an_expired_key_at_once_one_has_its_effect() {
     ];
     for _ in 0..5 {
         let before = database.effects();
-        database
-            .run_sql("UPDATE idem.records SET expires_at = clock_timestamp() - interval '1 s'")
-            .unwrap();
+        database.run_sql(Engine::EXPIRE).unwrap();
         let replies = join_all((0..16).map(|number| {
             let service = &services[number % 2];
             service
@@ -372,7 +290,7 @@ static NOTHING: Script = Script {
 
 #[tokio::test]
 async fn an_acknowledged_refusal_never_becomes_an_effect_while_the_balance_changes() {
-    let database = EFFECTS.database();
+    let database = database();
     let services = [
         Service::start(&database.url()).await,
         Service::start(&database.url()).await,
@@ -396,13 +314,7 @@ async fn an_acknowledged_refusal_never_becomes_an_effect_while_the_balance_chang
         let (replies, ()) = tokio::join!(join_all((0..4).map(client)), async {
             sleep(Duration::from_millis(5 + round)).await;
             let arrives = format!("UPDATE money SET amount = 1 WHERE id = '{key}'");
-            // `run_sql` blocks, and the clients run in this thread too.
-            let url = database.url();
-            let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
-                .await
-                .unwrap();
-            tokio::spawn(connection);
-            client.batch_execute(&arrives).await.unwrap();
+            database.run_sql_aside(arrives).await;
         });
         let settled = client(0).await;
         for reply in &replies {
@@ -420,7 +332,7 @@ async fn an_acknowledged_refusal_never_becomes_an_effect_while_the_balance_chang
 
 #[tokio::test]
 async fn a_record_written_by_another_fingerprint_version_is_no_mismatch() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     service
         .post("k", &Script::default())
@@ -430,9 +342,7 @@ async fn a_record_written_by_another_fingerprint_version_is_no_mismatch() {
         .post("k", &Script::default().note("other"))
         .await
         .assert_problem(422, "key-reused");
-    database
-        .run_sql("UPDATE idem.records SET fingerprint = '\\x09'::bytea || substr(fingerprint, 2)")
-        .unwrap();
+    database.run_sql(Engine::OTHER_FINGERPRINT_VERSION).unwrap();
     service
         .post("k", &Script::default().note("other"))
         .await
@@ -440,97 +350,8 @@ async fn a_record_written_by_another_fingerprint_version_is_no_mismatch() {
 }
 
 #[tokio::test]
-async fn sweeping_deletes_what_has_expired_and_nothing_else() {
-    let database = EFFECTS.database();
-    let service = Service::start(&database.url()).await;
-    database
-        .run_sql(
-            "INSERT INTO idem.records
-             SELECT 's', 'o', n::text, '', '\\x01', 200, '', '', now(),
-                    now() + CASE WHEN n <= 4500 THEN interval '-1 s' ELSE interval '1 h' END
-               FROM generate_series(1, 4600) AS n",
-        )
-        .unwrap();
-    // Several at once share the work.
-    let swept = join_all((0..4).map(|_| service.idempotency.sweep())).await;
-    let swept: u64 = swept.into_iter().map(Result::unwrap).sum();
-    assert_eq!(swept, 4500);
-    assert_eq!(database.records(), 100);
-    assert_eq!(service.idempotency.sweep().await.unwrap(), 0);
-}
-
-#[tokio::test]
-async fn the_background_sweeper_sweeps_until_it_is_dropped() {
-    let database = EFFECTS.database();
-    let service = Service::start(&database.url()).await;
-    let expired = "INSERT INTO idem.records
-                   VALUES ('s', 'o', 'k', '', '\\x01', 200, '', '', now(), now() - interval '1 s')";
-    let sweeper = service.idempotency.sweep_every(Duration::from_millis(50));
-    for _ in 0..2 {
-        database.run_sql(expired).unwrap();
-        let limit = Instant::now() + Duration::from_secs(20);
-        while database.records() > 0 {
-            assert!(Instant::now() < limit, "nothing was swept");
-            sleep(Duration::from_millis(20)).await;
-        }
-    }
-    drop(sweeper);
-    sleep(Duration::from_millis(200)).await;
-    database.run_sql(expired).unwrap();
-    sleep(Duration::from_millis(300)).await;
-    assert_eq!(database.records(), 1);
-}
-
-#[tokio::test]
-async fn the_services_own_settings_hold_for_one_transaction() {
-    let database = EFFECTS.database();
-    let setup = Setup {
-        pool: 1,
-        configure: |builder| {
-            builder.transaction_settings(|request| {
-                let account = request.headers().get("x-account").unwrap();
-                vec![(
-                    "app.tenant".to_owned(),
-                    account.to_str().unwrap().to_owned(),
-                )]
-            })
-        },
-        ..Setup::default()
-    };
-    let service = Service::with(&database.url(), setup).await;
-    let script = Script::of([sql(
-        "INSERT INTO money VALUES (current_setting('app.tenant'), 1)",
-    )]);
-    for account in ["a", "b"] {
-        let request = service.client.request("/effects").account(account).key("k");
-        request
-            .script(&script)
-            .send()
-            .await
-            .assert(StatusCode::CREATED, false);
-    }
-    assert_eq!(
-        database
-            .run_sql("SELECT id FROM money ORDER BY id")
-            .unwrap()
-            .trim(),
-        "a\nb"
-    );
-    let client = service.pool.get().await.unwrap();
-    let left: Option<String> = client
-        .query_one(
-            "SELECT nullif(current_setting('app.tenant', true), '')",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
-    assert_eq!(left, None);
-}
-
-#[tokio::test]
 async fn a_late_duplicate_of_a_refusal_gets_it_again_while_the_corrected_request_runs() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::start(&database.url()).await;
     let refused = Script::answering(402).note("refused");
     let corrected = Script::sleeping(1500).note("corrected");

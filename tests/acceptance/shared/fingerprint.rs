@@ -9,10 +9,10 @@ use actix_web::{
     web,
 };
 use flate2::{Compression, write::GzEncoder};
-use idem_tests::service::{EFFECTS, Service, Setup, bare::post, unscripted};
+use idem_tests::service::bare::post;
 use reqwest::StatusCode;
 
-use super::{CREATED, json, send, start};
+use super::{CREATED, Service, Setup, database, json, routes, send, start};
 
 #[tokio::test]
 async fn other_path_parameter_or_query_is_another_request() {
@@ -67,14 +67,14 @@ async fn paths_are_compared_by_their_bytes() {
 
 #[tokio::test]
 async fn other_body_is_another_request_also_behind_a_middleware_that_reads_it() {
-    let database = EFFECTS.database();
+    let database = database();
     let setup = Setup {
         routes: |app| {
             let reading = middleware::from_fn(read_and_put_back);
-            app.configure(unscripted::routes).service(
+            app.configure(routes::configure).service(
                 web::scope("/read")
                     .wrap(reading)
-                    .route("/echo", web::post().to(unscripted::echo)),
+                    .route("/echo", web::post().to(routes::echo)),
             );
         },
         ..Setup::default()

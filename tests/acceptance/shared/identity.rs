@@ -1,10 +1,10 @@
 //! Whose request it is and for what: key, scope and operation, and the keys for other services that are derived from them.
 
 use actix_web::{guard, web};
-use idem_tests::service::{EFFECTS, Service, Setup, bare::post, handlers, script::Script};
+use idem_tests::service::{bare::post, script::Script};
 use reqwest::{Method, StatusCode};
 
-use super::{CREATED, json, send, start};
+use super::{CREATED, Service, Setup, database, json, routes, send, start};
 
 #[tokio::test]
 async fn quoted_and_bare_key_are_the_same_key() {
@@ -217,13 +217,13 @@ async fn same_key_on_two_operations_is_two_keys() {
 fn guarded(app: &mut web::ServiceConfig) {
     let version = |version| guard::Header("x-version", version);
     for (path, second) in [
-        ("/unnamed", web::post().to(handlers::effects)),
-        ("/named", web::post().to(handlers::named)),
+        ("/unnamed", web::post().to(routes::effects)),
+        ("/named", web::post().to(routes::named)),
     ] {
         app.service(
             web::resource(path)
                 .guard(version("1"))
-                .route(web::post().to(handlers::effects)),
+                .route(web::post().to(routes::effects)),
         )
         .service(web::resource(path).guard(version("2")).route(second));
     }
@@ -231,7 +231,7 @@ fn guarded(app: &mut web::ServiceConfig) {
 
 #[tokio::test]
 async fn handlers_that_only_a_guard_tells_apart_need_a_named_operation() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::with(
         &database.url(),
         Setup {
@@ -257,19 +257,19 @@ async fn handlers_that_only_a_guard_tells_apart_need_a_named_operation() {
 }
 
 fn before_the_rename(app: &mut web::ServiceConfig) {
-    app.route("/named/{id}", web::post().to(handlers::named))
-        .route("/unnamed/{id}", web::post().to(handlers::effects));
+    app.route("/named/{id}", web::post().to(routes::named))
+        .route("/unnamed/{id}", web::post().to(routes::effects));
 }
 
 fn after_the_rename(app: &mut web::ServiceConfig) {
-    app.route("/named/{order}", web::post().to(handlers::named))
-        .route("/{any}/named/{order}", web::post().to(handlers::named))
-        .route("/unnamed/{order}", web::post().to(handlers::effects));
+    app.route("/named/{order}", web::post().to(routes::named))
+        .route("/{any}/named/{order}", web::post().to(routes::named))
+        .route("/unnamed/{order}", web::post().to(routes::effects));
 }
 
 #[tokio::test]
 async fn named_operation_keeps_its_keys_when_its_route_is_renamed() {
-    let database = EFFECTS.database();
+    let database = database();
     let release = |routes| {
         let url = database.url();
         async move {

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use actix_web::{HttpResponse, http::header, middleware, web};
 use idem_tests::service::{
-    EFFECTS, Reply, Service, Setup,
+    Reply,
     bare::post,
-    handlers,
     script::{Script, Step},
-    unscripted,
 };
 use reqwest::StatusCode;
 
-use super::start;
+use super::{Service, Setup, database, routes, start};
 
 /// Sends a script twice and checks that the second answer is the first one's replay.
 async fn twice(service: &Service, key: &str, script: &Script) -> (Reply, Reply) {
@@ -127,8 +125,7 @@ async fn credentials_and_hop_by_hop_headers_are_sent_once_and_not_stored() {
         );
     }
     assert!(replay.headers.contains_key("date"), "a date of its own");
-    let headers = "SELECT encode(headers, 'escape') FROM idem.records";
-    let stored = database.run_sql(headers).unwrap();
+    let stored = database.stored("headers");
     assert!(
         !stored.contains("secret") && !stored.contains("1970"),
         "{stored}"
@@ -264,14 +261,14 @@ fn compressed(app: &mut web::ServiceConfig) {
     app.service(
         web::scope("/compressed")
             .wrap(middleware::Compress::default())
-            .route("/effects", web::post().to(handlers::effects))
-            .route("/echo", web::post().to(unscripted::echo)),
+            .route("/effects", web::post().to(routes::effects))
+            .route("/echo", web::post().to(routes::echo)),
     );
 }
 
 #[tokio::test]
 async fn answers_fit_each_client_behind_compression() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::with(
         &database.url(),
         Setup {
@@ -323,7 +320,7 @@ async fn answers_fit_each_client_behind_compression() {
 
 #[tokio::test]
 async fn answer_that_the_handler_has_compressed_is_replayed_as_it_is() {
-    let database = EFFECTS.database();
+    let database = database();
     let service = Service::with(
         &database.url(),
         Setup {
@@ -351,7 +348,7 @@ async fn answer_that_the_handler_has_compressed_is_replayed_as_it_is() {
 
 #[tokio::test]
 async fn answer_to_every_fault_of_the_frameworks_own_is_rendered_by_the_service() {
-    let database = EFFECTS.database();
+    let database = database();
     let setup = Setup {
         pool: 1,
         pool_wait: Duration::from_millis(300),
