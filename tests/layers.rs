@@ -20,7 +20,14 @@ const LAYERS: [&[&str]; 5] = [
     &["gate", "protocol"],
     &["http", "openapi", "settings", "sweep"],
     // The crate's root, its inline modules, and what generated code names.
-    &["lib", "__private", "postgres", "private", "sqlite"],
+    &[
+        "lib",
+        "__private",
+        "postgres",
+        "private",
+        "sqlite",
+        "status",
+    ],
 ];
 
 /// Outside crates that only some modules may name.

@@ -82,6 +82,12 @@ pub mod sqlite {
     pub use crate::backend::sqlite::{MIGRATIONS, PoolBuilder, Sqlite, pool};
 }
 
+pub mod status {
+    //! What has become of a key: a resource that its owner can ask.
+
+    pub use crate::http::status::{of_everybody, resource};
+}
+
 pub use idem_macros::{ScopeKey, idempotent};
 
 pub use self::{

@@ -286,6 +286,7 @@ async fn execute<B: Backend>(
                     kind,
                     fingerprint,
                     snapshot,
+                    lifetime: call.ttl.as_secs(),
                 });
                 let verdict = Verdict::Recorded(record);
                 let fate = match kind {

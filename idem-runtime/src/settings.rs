@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{Error, HttpRequest, HttpResponse};
+use actix_web::{
+    Error, HttpRequest, HttpResponse,
+    http::header::{HeaderValue, LINK},
+};
 
 #[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
 use crate::backend::postgres::{Options, StatementMode};
@@ -16,7 +19,7 @@ use crate::{
     backend::{Backend, Pool},
     error::{SettingsError, StoreError},
     gate::Gate,
-    http::{Executions, Hooks, Problem},
+    http::{Executions, Hooks, Problem, ProblemKind},
     sweep::{self, Sweeper},
 };
 
@@ -60,6 +63,8 @@ struct Inner<B> {
     executions: Executions,
     hooks: Hooks,
     body_timeout: Duration,
+    advertise_lifetime: bool,
+    problem_docs: Option<String>,
 }
 
 impl<B: Backend> Idempotency<B> {
@@ -79,6 +84,8 @@ impl<B: Backend> Idempotency<B> {
             options: P::Options::default(),
             hooks: Hooks::default(),
             body_timeout: Duration::from_secs(30),
+            advertise_lifetime: false,
+            problem_docs: None,
         }
     }
 
@@ -173,7 +180,21 @@ impl<B: Backend> Idempotency<B> {
         self.inner.body_timeout
     }
 
+    pub(crate) fn advertises_lifetime(&self) -> bool {
+        self.inner.advertise_lifetime
+    }
+
     pub(crate) fn render(&self, problem: &Problem, request: &HttpRequest) -> HttpResponse {
+        let mut response = self.rendered(problem, request);
+        if let Some(docs) = &self.inner.problem_docs
+            && let Some(link) = description(docs, problem.kind())
+        {
+            response.headers_mut().append(LINK, link);
+        }
+        response
+    }
+
+    fn rendered(&self, problem: &Problem, request: &HttpRequest) -> HttpResponse {
         let render = AssertUnwindSafe(|| (self.inner.hooks.render)(problem, request));
         // A renderer that panics must not leave the client without an answer.
         catch_unwind(render).unwrap_or_else(|_| {
@@ -206,6 +227,8 @@ pub struct Builder<P: Pool> {
     options: P::Options,
     hooks: Hooks,
     body_timeout: Duration,
+    advertise_lifetime: bool,
+    problem_docs: Option<String>,
 }
 
 impl<P: Pool> Builder<P> {
@@ -262,6 +285,23 @@ impl<P: Pool> Builder<P> {
         self
     }
 
+    /// Says on every answer that is stored, and on every repeat of it, for how many seconds it will
+    /// be given again: `Idempotency-Lifetime: 86400`. The IETF draft leaves it to each service how
+    /// to publish its lifetimes, and knows no header for it.
+    pub fn advertise_lifetime(mut self) -> Self {
+        self.advertise_lifetime = true;
+        self
+    }
+
+    /// Leads clients from the framework's own answers to where they are explained:
+    /// `Link: <url#key-reused>; rel="describedby"`. The framework's `docs/problems.md` has a
+    /// section for each kind, under the name that the type ends with; publish it, or a page of your
+    /// own with the same anchors.
+    pub fn problem_docs(mut self, url: impl Into<String>) -> Self {
+        self.problem_docs = Some(url.into());
+        self
+    }
+
     /// Builds.
     ///
     /// # Errors
@@ -271,17 +311,32 @@ impl<P: Pool> Builder<P> {
         if self.body_timeout.is_zero() {
             return Err(SettingsError::Zero("`body_timeout`"));
         }
+        if let Some(docs) = &self.problem_docs {
+            description(docs, ProblemKind::Internal)
+                .ok_or_else(|| SettingsError::ProblemDocs(docs.clone()))?;
+        }
         let inner = Inner {
             backend: self.pool.open(self.options)?,
             gate: Arc::default(),
             executions: Executions::default(),
             hooks: self.hooks,
             body_timeout: self.body_timeout,
+            advertise_lifetime: self.advertise_lifetime,
+            problem_docs: self.problem_docs,
         };
         Ok(Idempotency {
             inner: Arc::new(inner),
         })
     }
+}
+
+/// Leads to a problem's description.
+fn description(docs: &str, kind: ProblemKind) -> Option<HeaderValue> {
+    let is_plain = docs
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && !b"<>#\"".contains(&byte));
+    let link = format!("<{docs}#{}>; rel=\"describedby\"", kind.name());
+    is_plain.then(|| HeaderValue::from_str(&link).ok())?
 }
 
 impl<P: Pool> fmt::Debug for Builder<P> {

@@ -50,7 +50,10 @@ fn guarded_operation_tells_its_key_its_lifetime_and_its_answers() {
     let pay = operation(&document, "post", "/payments");
     let key = &pay["parameters"][0];
     assert_eq!(key["name"], "Idempotency-Key");
-    assert_eq!((&key["in"], &key["required"]), (&json!("header"), &json!(true)));
+    assert_eq!(
+        (&key["in"], &key["required"]),
+        (&json!("header"), &json!(true))
+    );
     assert_eq!(key["schema"]["minLength"], 1);
     assert_eq!(
         pay["x-idempotency"],
@@ -67,7 +70,15 @@ fn guarded_operation_tells_its_key_its_lifetime_and_its_answers() {
         })
     );
     for (status, kinds) in [
-        ("400", &["key-missing", "key-invalid", "scope-invalid", "body-incomplete"][..]),
+        (
+            "400",
+            &[
+                "key-missing",
+                "key-invalid",
+                "scope-invalid",
+                "body-incomplete",
+            ][..],
+        ),
         ("408", &["body-timeout"]),
         ("409", &["in-progress"]),
         ("413", &["body-too-large"]),
@@ -77,7 +88,10 @@ fn guarded_operation_tells_its_key_its_lifetime_and_its_answers() {
         ("503", &["handler-timeout", "store-unavailable"]),
     ] {
         let content = &pay["responses"][status]["content"]["application/problem+json"];
-        assert_eq!(content["schema"]["$ref"], "#/components/schemas/IdempotencyProblem");
+        assert_eq!(
+            content["schema"]["$ref"],
+            "#/components/schemas/IdempotencyProblem"
+        );
         let examples = content["examples"].as_object().unwrap();
         let mut kinds = kinds.to_vec();
         kinds.sort_unstable();
@@ -97,7 +111,10 @@ fn own_answers_stay_and_carry_the_marker_of_a_repeat() {
     let document = document();
     let responses = &operation(&document, "post", "/payments")["responses"];
     let marked = |status: &str| !responses[status]["headers"]["Idempotent-Replayed"].is_null();
-    assert_eq!(["201", "409", "422", "503"].map(marked), [true, true, false, false]);
+    assert_eq!(
+        ["201", "409", "422", "503"].map(marked),
+        [true, true, false, false]
+    );
     assert_eq!(responses["201"]["description"], "paid");
     // What the handler answers under the same status stands beside the problem.
     assert_eq!(responses["409"]["description"], "the account is closed");
@@ -111,7 +128,11 @@ fn handlers_of_one_name_are_told_apart_and_others_left_alone() {
     let lifetime = |path| &operation(&document, "post", path)["x-idempotency"]["lifetime"];
     assert_eq!(lifetime("/payments")["duration"], "PT168H");
     assert_eq!(lifetime("/refunds")["duration"], "PT24H");
-    for (method, path) in [("post", "/reports"), ("post", "/unguarded"), ("get", "/replace")] {
+    for (method, path) in [
+        ("post", "/reports"),
+        ("post", "/unguarded"),
+        ("get", "/replace"),
+    ] {
         let other = operation(&document, method, path);
         let added = ["x-idempotency", "parameters"].map(|member| !other[member].is_null());
         assert_eq!(added, [false, false], "{path}");
@@ -126,7 +147,10 @@ fn what_differs_between_attributes_differs_in_the_document() {
 
     let body = with("/body");
     assert_eq!(body["parameters"], Value::Null);
-    assert_eq!(body["x-idempotency"]["key"], json!({ "in": "request", "required": true }));
+    assert_eq!(
+        body["x-idempotency"]["key"],
+        json!({ "in": "request", "required": true })
+    );
     let problems = |path: &str, status: &str| {
         let content = &with(path)["responses"][status]["content"]["application/problem+json"];
         let examples = content["examples"].as_object().unwrap();
@@ -138,7 +162,10 @@ fn what_differs_between_attributes_differs_in_the_document() {
     assert_eq!(optional["parameters"][0]["name"], "X-Request-Id");
     assert_eq!(optional["parameters"][0]["required"], false);
     assert!(!problems("/optional", "400").contains(&"key-missing".to_owned()));
-    assert_eq!(problems("/optional", "500"), ["internal", "outcome-unknown"]);
+    assert_eq!(
+        problems("/optional", "500"),
+        ["internal", "outcome-unknown"]
+    );
 
     assert_eq!(with("/everybody")["x-idempotency"]["scope"], "global");
     assert!(!problems("/everybody", "400").contains(&"scope-invalid".to_owned()));
@@ -146,7 +173,10 @@ fn what_differs_between_attributes_differs_in_the_document() {
     let named = with("/named");
     assert_eq!(named["operationId"], "orders.place");
     assert_eq!(named["x-idempotency"]["operation"], "orders.place");
-    assert_eq!(with("/generic")["x-idempotency"]["lifetime"]["duration"], "PT1H");
+    assert_eq!(
+        with("/generic")["x-idempotency"]["lifetime"]["duration"],
+        "PT1H"
+    );
 }
 
 #[test]
@@ -159,7 +189,10 @@ fn document_of_utoipa_actix_web_says_the_same() {
     let document = serde_json::to_value(document).unwrap();
     let optional = operation(&document, "post", "/v1/optional");
     assert_eq!(optional["x-idempotency"]["key"]["name"], "X-Request-Id");
-    assert_eq!(operation(&document, "post", "/unguarded")["x-idempotency"], Value::Null);
+    assert_eq!(
+        operation(&document, "post", "/unguarded")["x-idempotency"],
+        Value::Null
+    );
 }
 
 #[test]

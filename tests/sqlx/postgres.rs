@@ -233,15 +233,8 @@ async fn begin_that_is_given_up_half_way_leaves_no_transaction_in_the_pool() {
     relay.set_latency(Duration::ZERO);
     shop.settles().await;
     let transaction = "SELECT now() = statement_timestamp()";
-<<<<<<< HEAD
-    let alone: bool = sqlx::query_scalar(transaction)
-        .fetch_one(&shop.pool)
-        .await
-        .unwrap();
-=======
     let alone = shop.pool.fetch_one(transaction).await.unwrap();
     let alone: bool = sqlx::Row::get(&alone, 0);
->>>>>>> main
     assert!(
         alone,
         "the pool hands out a connection inside a transaction"

@@ -1,6 +1,9 @@
 //! From an actix request to a call of the protocol, and the order of work around it.
 
-use std::{borrow::Cow, future::Future, marker::PhantomData, panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    borrow::Cow, future::Future, marker::PhantomData, panic::AssertUnwindSafe, sync::Arc,
+    time::Duration,
+};
 
 use actix_web::{
     Error, FromRequest, HttpRequest, HttpResponse, Responder, dev::Payload,
@@ -326,6 +329,8 @@ async fn answer<B: Backend>(
         timeout: policy.timeout,
         settings: caught(policy, "`transaction_settings`", settings).await?,
     };
+    let is_kept = idempotency.advertises_lifetime() && identity.is_some();
+    let advertised = is_kept.then_some(policy.ttl);
     let work = match identity {
         None => Work::Unkeyed(session),
         Some(identity) => {
@@ -347,9 +352,9 @@ async fn answer<B: Backend>(
                             drop(running);
                         });
                     }
-                    return settle(report(policy, end.outcome), None);
+                    return settle(report(policy, end.outcome), None, advertised);
                 }
-                Err(outcome) => return settle(report(policy, outcome), None),
+                Err(outcome) => return settle(report(policy, outcome), None, advertised),
             }
         }
     };
@@ -369,7 +374,7 @@ async fn answer<B: Backend>(
     rt::spawn(execute(work, runner, running).instrument(span));
     // Only a worker that is stopped by force ends the task without an answer.
     let (outcome, response) = answered.await.map_err(|_| ProblemKind::StoreUnavailable)?;
-    settle(outcome, response)
+    settle(outcome, response, advertised)
 }
 
 enum Work {
@@ -524,12 +529,22 @@ fn report(policy: &Policy, outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// Turns the protocol's outcome into an answer.
-fn settle(outcome: Outcome, answer: Option<HttpResponse>) -> Result<HttpResponse, Refusal> {
+/// Turns the protocol's outcome into an answer, which says how long its record lives if that is to
+/// be `advertised`.
+fn settle(
+    outcome: Outcome,
+    answer: Option<HttpResponse>,
+    advertised: Option<Duration>,
+) -> Result<HttpResponse, Refusal> {
     let problem = match outcome {
-        Outcome::Answer(_) => return answer.ok_or_else(|| ProblemKind::Internal.into()),
+        Outcome::Answer(fate) => {
+            let kept = advertised.filter(|_| fate != Fate::Release);
+            let answer = reply::advertising(answer, kept.map(|ttl| ttl.as_secs()));
+            return answer.ok_or_else(|| ProblemKind::Internal.into());
+        }
         Outcome::Replay(record) => {
             let replay = reply::replay(&record.snapshot);
+            let replay = reply::advertising(replay, advertised.map(|_| record.lifetime));
             return replay.ok_or_else(|| ProblemKind::Internal.into());
         }
         Outcome::Mismatch => ProblemKind::KeyReused,

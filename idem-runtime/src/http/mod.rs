@@ -7,6 +7,7 @@ mod guarded;
 mod problem;
 mod reply;
 mod scopes;
+pub(crate) mod status;
 
 pub(crate) use self::executions::Executions;
 pub use self::extract::IdempotencyKey;

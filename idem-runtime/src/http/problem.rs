@@ -32,8 +32,12 @@ kinds! {
         KeyInvalid,
         /// The owner of the key, as the request names it, is longer than 512 bytes (400).
         ScopeInvalid,
+        /// A question for a key's status that cannot be understood (400).
+        QueryInvalid,
         /// The body ended early or cannot be decoded (400).
         BodyIncomplete,
+        /// Nothing is known under the key that was asked for (404).
+        KeyUnknown,
         /// The body did not arrive in time (408).
         BodyTimeout,
         /// A request with this key is being processed (409).
@@ -111,11 +115,25 @@ impl ProblemKind {
                 "What the request names as the owner of its idempotency key is longer than 512 bytes.",
                 None,
             ),
+            Self::QueryInvalid => (
+                StatusCode::BAD_REQUEST,
+                "query-invalid",
+                "Question not understood",
+                "The path ends with the operation and the key, each percent-encoded, and the one parameter is `answer`, `true` or `false`.",
+                None,
+            ),
             Self::BodyIncomplete => (
                 StatusCode::BAD_REQUEST,
                 "body-incomplete",
                 "Request body incomplete",
                 "The request's body ended before its announced length, or cannot be decoded.",
+                None,
+            ),
+            Self::KeyUnknown => (
+                StatusCode::NOT_FOUND,
+                "key-unknown",
+                "Nothing known under this key",
+                "No request of yours with this idempotency key runs or has left a record: none has arrived, it was undone, or its record has come to its end.",
                 None,
             ),
             Self::BodyTimeout => (
@@ -305,6 +323,51 @@ impl fmt::Display for Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_kind_has_its_section_in_the_documentation_and_its_place_in_the_schema() {
+        let sections = include_str!("../../../docs/problems.md").lines();
+        let mut sections: Vec<&str> = sections
+            .filter_map(|line| line.strip_prefix("## "))
+            .collect();
+        let schema = include_str!("../../../docs/problem.schema.json");
+        let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+        let types = schema["properties"]["type"]["enum"].as_array().unwrap();
+        let mut types: Vec<&str> = types.iter().map(|name| name.as_str().unwrap()).collect();
+        let mut names: Vec<&str> = ProblemKind::ALL.iter().map(|kind| kind.name()).collect();
+        let mut uris: Vec<String> = ProblemKind::ALL
+            .iter()
+            .map(|kind| kind.type_uri())
+            .collect();
+        for list in [&mut sections, &mut types, &mut names] {
+            list.sort_unstable();
+        }
+        uris.sort_unstable();
+        assert_eq!(sections, names);
+        assert_eq!(types, uris);
+    }
+
+    #[test]
+    fn every_document_is_what_the_schema_says() {
+        let schema = include_str!("../../../docs/problem.schema.json");
+        let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+        let required = schema["required"].as_array().unwrap();
+        for kind in ProblemKind::ALL.iter().copied() {
+            let document = serde_json::to_value(Problem::new(kind).document()).unwrap();
+            let members = document.as_object().unwrap();
+            assert_eq!(members.len(), required.len(), "{kind:?}");
+            for member in required {
+                let member = member.as_str().unwrap();
+                let is_integer = schema["properties"][member]["type"] == "integer";
+                assert_eq!(document[member].is_u64(), is_integer, "{kind:?} {member}");
+                assert_eq!(
+                    document[member].is_string(),
+                    !is_integer,
+                    "{kind:?} {member}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn only_answers_that_are_worth_a_repeat_carry_retry_after() {

@@ -5,7 +5,7 @@ use actix_web::{
     body::{BoxBody, to_bytes_limited},
     http::{
         StatusCode,
-        header::{CONNECTION, HeaderMap},
+        header::{CONNECTION, HeaderMap, HeaderName, HeaderValue},
     },
 };
 use bytes::Bytes;
@@ -17,6 +17,10 @@ use crate::{
 
 /// Marks an answer that comes from the record.
 pub(crate) const REPLAYED: (&str, &str) = ("idempotent-replayed", "true");
+
+/// Tells for how many seconds a record lives. A number of seconds, as in `Retry-After`, needs no
+/// agreement about what time it is.
+const LIFETIME: HeaderName = HeaderName::from_static("idempotency-lifetime");
 
 /// Collects an answer's body within the limit and takes the snapshot that is stored.
 pub(super) async fn collect(
@@ -46,6 +50,19 @@ pub(super) fn replay(snapshot: &Snapshot) -> Option<HttpResponse> {
     }
     response.append_header(REPLAYED);
     Some(response.body(boxed(snapshot.body.clone())))
+}
+
+/// Says for how many seconds the answer will be given again.
+pub(super) fn advertising(
+    answer: Option<HttpResponse>,
+    lifetime: Option<u64>,
+) -> Option<HttpResponse> {
+    let mut answer = answer?;
+    if let Some(seconds) = lifetime {
+        let headers = answer.headers_mut();
+        headers.insert(LIFETIME, HeaderValue::from(seconds));
+    }
+    Some(answer)
 }
 
 fn boxed(body: Bytes) -> BoxBody {

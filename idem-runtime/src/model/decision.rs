@@ -33,6 +33,8 @@ pub(crate) struct Record {
     /// As stored: another release may have written it.
     pub(crate) fingerprint: Box<[u8]>,
     pub(crate) snapshot: Snapshot,
+    /// The seconds that it has to live.
+    pub(crate) lifetime: u64,
 }
 
 /// Tells the key's effect from a refusal.
@@ -85,6 +87,7 @@ mod tests {
                 headers: Headers::default(),
                 body: "".into(),
             },
+            lifetime: 60,
         })
     }
 

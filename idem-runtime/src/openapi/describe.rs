@@ -142,7 +142,9 @@ fn problems(policy: &Policy) -> BTreeMap<u16, Vec<Problem>> {
     for kind in ProblemKind::ALL.iter().copied() {
         let problem = match (kind, policy.key) {
             (ProblemKind::KeyMissing, KeyFrom::Header(name)) => Problem::key_missing_in(name),
-            (ProblemKind::KeyMissing, KeyFrom::OptionalHeader(_)) => continue,
+            (ProblemKind::KeyMissing, KeyFrom::OptionalHeader(_))
+            // These answer who asks for a key's status.
+            | (ProblemKind::KeyUnknown | ProblemKind::QueryInvalid, _) => continue,
             (ProblemKind::OutcomeUnknown, KeyFrom::Header(_) | KeyFrom::Request) => continue,
             (ProblemKind::ScopeInvalid, _) if policy.global => continue,
             _ => Problem::new(kind),
@@ -210,7 +212,9 @@ fn problem_schema() -> ObjectBuilder {
         .enum_values(Some(types));
     let status = ObjectBuilder::new()
         .schema_type(Type::Integer)
-        .description(Some("The HTTP status."));
+        .description(Some("The HTTP status."))
+        .minimum(Some(400))
+        .maximum(Some(599));
     ObjectBuilder::new()
         .schema_type(Type::Object)
         .description(Some(
@@ -372,6 +376,15 @@ mod tests {
                 "released": ["404", "425", "429", "5XX"],
             })
         );
+    }
+
+    #[test]
+    fn the_component_is_the_published_schema() {
+        let published = include_str!("../../../docs/problem.schema.json");
+        let published: Value = serde_json::from_str(published).unwrap();
+        let component = serde_json::to_value(problem_schema().build()).unwrap();
+        assert_eq!(component["properties"], published["properties"]);
+        assert_eq!(component["required"], published["required"]);
     }
 
     #[test]

@@ -10,10 +10,10 @@ pub(crate) mod sqlx;
 use std::time::Duration;
 
 pub use self::schema::MIGRATIONS;
-use super::{Call, Session};
+use super::Session;
 use crate::{
     error::{SettingsError, StoreError},
-    model::Isolation,
+    model::{Identity, Isolation},
 };
 
 /// How many connections flight 1 tries: a pool learns only from use that one has died.
@@ -100,8 +100,8 @@ impl Settings {
     }
 
     /// The number that stands for a key among the advisory locks.
-    fn lock(&self, call: &Call) -> i64 {
-        call.identity.number().cast_signed() ^ self.lock_salt
+    fn lock(&self, identity: &Identity) -> i64 {
+        identity.number().cast_signed() ^ self.lock_salt
     }
 }
 

@@ -23,8 +23,11 @@ pub use self::{
     pool::{PoolBuilder, pool},
     schema::MIGRATIONS,
 };
-use super::{Backend, Call, Claimed, KeepError, Open, Pool, Session, held};
-use crate::error::{SettingsError, StoreError};
+use super::{Backend, Call, Claimed, KeepError, Open, Pool, Seen, Session, held};
+use crate::{
+    error::{SettingsError, StoreError},
+    model::Identity,
+};
 
 /// Keeps records in SQLite, beside the tables that the handlers write.
 ///
@@ -107,6 +110,16 @@ impl Backend for Sqlite {
         let mut tx = self.write().await?;
         let rows = look_up(tx.connection(), call).await?;
         tx.claimed(&rows)
+    }
+
+    /// Another process that works on the key is not seen: SQLite does not tell.
+    async fn look(&self, identity: &Identity) -> Result<Seen, StoreError> {
+        let mut connection = self.connection().await?;
+        let record = tx::look(&mut connection, identity).await?;
+        Ok(Seen {
+            held: false,
+            record,
+        })
     }
 
     async fn begin(&self, _: &Session) -> Result<Tx, StoreError> {

@@ -12,9 +12,9 @@ use super::{
     error::{before_commit, by_commit, store_error},
 };
 use crate::{
-    backend::{Call, Claimed, Entry, KeepError, Open, Stored, Supply, held::Held},
+    backend::{Call, Claimed, Dated, Entry, KeepError, Open, Stored, Supply, held::Held},
     error::StoreError,
-    model::Kind,
+    model::{Identity, Kind},
 };
 
 /// Begins as the writer. The savepoint ends with the transaction, whoever ends it, so that it
@@ -165,6 +165,28 @@ pub(super) async fn look_up(
     rows.map_err(|error| store_error(&error))
 }
 
+/// Looks at a key.
+pub(super) async fn look(
+    connection: &mut SqliteConnection,
+    identity: &Identity,
+) -> Result<Option<Dated>, StoreError> {
+    let row = sqlx::query(include_str!("sql/look.sql"))
+        .bind(identity.scope().as_str())
+        .bind(identity.operation())
+        .bind(identity.key().as_str())
+        .fetch_optional(connection)
+        .await;
+    let row = row.map_err(|error| store_error(&error))?;
+    let dated = |row: &SqliteRow| {
+        Ok(Dated {
+            record: stored(row).map_err(unreadable)?.record()?,
+            created: row.try_get("created").map_err(unreadable)?,
+            expires: row.try_get("expires").map_err(unreadable)?,
+        })
+    };
+    row.as_ref().map(dated).transpose()
+}
+
 /// Whether one of the records that the lookup brought has not come to its end.
 pub(super) fn has_live(rows: &[SqliteRow]) -> Result<bool, StoreError> {
     let live = rows.iter().map(|row| row.try_get::<bool, _>("live"));
@@ -180,6 +202,7 @@ fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
         headers: row.try_get("headers")?,
         body: row.try_get("body")?,
         live: row.try_get("live")?,
+        lifetime: row.try_get("lifetime")?,
     })
 }
 

@@ -18,7 +18,8 @@ SELECT claim.locked,
        record.status,
        record.headers,
        record.body,
-       record.expires_at > pg_catalog.clock_timestamp() AS live
+       record.expires_at > pg_catalog.clock_timestamp() AS live,
+       pg_catalog.floor(extract(epoch FROM record.expires_at - pg_catalog.clock_timestamp()))::bigint AS lifetime
   FROM (SELECT pg_catalog.pg_try_advisory_xact_lock($1) AS locked,
                pg_catalog.now() AS began,
                pg_catalog.pg_current_xact_id_if_assigned() IS NULL AS fresh,

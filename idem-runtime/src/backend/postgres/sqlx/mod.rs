@@ -18,9 +18,11 @@ use super::{
     left_in_transaction,
 };
 use crate::{
-    backend::{Backend, Call, Claimed, KeepError, Pool, Session, driver, held, held::Held},
+    backend::{
+        Backend, Call, Claimed, KeepError, Open, Pool, Seen, Session, driver, held, held::Held,
+    },
     error::{SettingsError, StoreError},
-    model::Isolation,
+    model::{Identity, Isolation},
 };
 
 /// Keeps records in PostgreSQL, through the pool of sqlx that a service already has.
@@ -140,6 +142,15 @@ impl Backend for SqlxPostgres {
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
         let (tx, rows) = self.flight_1(&call.session, Some(call)).await?;
         tx.claimed(&rows)
+    }
+
+    async fn look(&self, identity: &Identity) -> Result<Seen, StoreError> {
+        let limit = self.shared.settings.timeout;
+        let mut tx = self.begin_own(limit).await?;
+        let seen = timeout(limit, tx.look(identity)).await;
+        let seen = seen.map_err(|_| StoreError::TimedOut(limit))??;
+        tx.give_up().await;
+        Ok(seen)
     }
 
     async fn begin(&self, session: &Session) -> Result<Tx, StoreError> {

@@ -11,12 +11,12 @@ use super::{
 };
 use crate::{
     backend::{
-        Call, Claimed, Entry, KeepError, Open, Session, Stored, Supply,
+        Call, Claimed, Dated, Entry, KeepError, Open, Seen, Session, Stored, Supply,
         held::Held,
         postgres::error::{Failure, judge, store_error},
     },
     error::StoreError,
-    model::{Isolation, Kind},
+    model::{Identity, Isolation, Kind},
 };
 
 /// Ends the transaction and begins the next one, whatever the endpoint's level, in one round trip.
@@ -52,7 +52,7 @@ impl Tx {
             .statements
             .claim
             .query()
-            .bind(settings.lock(call))
+            .bind(settings.lock(identity))
             .bind(settings.idle_timeout(&call.session))
             .bind(&settings.check_interval)
             .bind(identity.scope().as_str())
@@ -63,6 +63,29 @@ impl Tx {
             .await?;
         self.set(&shared.statements.set, &call.session).await?;
         Ok(rows)
+    }
+
+    /// Looks at a key. Who holds it is asked first: a COMMIT shows its record before it lets go.
+    pub(super) async fn look(&mut self, identity: &Identity) -> Result<Seen, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let statements = &shared.statements;
+        let rows = async {
+            let held = statements.held.query().bind(shared.settings.lock(identity));
+            let held = held.fetch_one(self.connection()).await?.try_get("held")?;
+            let record = statements
+                .look
+                .query()
+                .bind(identity.scope().as_str())
+                .bind(identity.operation())
+                .bind(identity.key().as_str())
+                .fetch_optional(self.connection())
+                .await?;
+            Ok::<_, Error>((held, record))
+        };
+        let rows = rows.await;
+        let (held, record) = rows.map_err(|error| store_error(&Failure::from(&error)))?;
+        let record = record.as_ref().map(dated).transpose()?;
+        Ok(Seen { held, record })
     }
 
     /// Sends what stands for the claim of a request without a key.
@@ -244,7 +267,23 @@ fn stored(row: &PgRow) -> Result<Option<Stored<'_>>, Error> {
         headers: row.try_get("headers")?,
         body: row.try_get("body")?,
         live: row.try_get("live")?,
+        lifetime: row.try_get("lifetime")?,
     }))
+}
+
+/// Reads what a look has brought.
+fn dated(row: &PgRow) -> Result<Dated, StoreError> {
+    let read = || {
+        let record = stored(row)?.ok_or(Error::RowNotFound)?;
+        Ok::<_, Error>((record, row.try_get("created")?, row.try_get("expires")?))
+    };
+    let (record, created, expires) =
+        read().map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    Ok(Dated {
+        record: record.record()?,
+        created,
+        expires,
+    })
 }
 
 impl fmt::Debug for Tx {

@@ -6,7 +6,8 @@ SELECT request,
        status,
        headers,
        body,
-       expires_at > CAST(unixepoch('subsec') * 1000 AS INTEGER) AS live
+       expires_at > CAST(unixepoch('subsec') * 1000 AS INTEGER) AS live,
+       (expires_at - CAST(unixepoch('subsec') * 1000 AS INTEGER)) / 1000 AS lifetime
   FROM idem_records
  WHERE scope = ?1
    AND operation = ?2
