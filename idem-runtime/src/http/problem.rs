@@ -84,6 +84,7 @@ pub(crate) struct Document<'a> {
 impl ProblemKind {
     /// The status, the name at the end of the type, the title, the usual detail, and the seconds
     /// after which a repeat makes sense.
+    #[expect(clippy::too_many_lines, reason = "a table: one row a kind")]
     fn row(
         self,
     ) -> (

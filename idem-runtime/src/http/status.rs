@@ -52,6 +52,7 @@ use crate::{
 ///
 /// Whoever `S` lets in can see the answers stored in its scope: a handler's `authorize` is not
 /// asked. Put a guard or a middleware around the resource where that matters.
+#[must_use]
 pub fn resource<S, B>(path: &str) -> Resource
 where
     S: FromRequest + ScopeKey + 'static,
@@ -66,6 +67,7 @@ where
 
 /// Makes the resource for the operations under `scope = global`; see [`resource`]. Whoever knows a
 /// key can see its answer.
+#[must_use]
 pub fn of_everybody<B: Backend>(path: &str) -> Resource {
     at(path).route(
         web::get()
@@ -85,18 +87,15 @@ async fn respond<B: Backend>(
     scope: Result<Scope, InvalidScope>,
     request: &HttpRequest,
 ) -> HttpResponse {
-    let mut response = match request.app_data::<web::Data<Idempotency<B>>>() {
-        Some(idempotency) => match answer(idempotency, scope, request).await {
-            Ok(response) => response,
-            Err(problem) => idempotency.render(&problem, request),
-        },
-        None => {
-            tracing::error!(
-                "no `Idempotency` for the resource of keys' status in the app data: add \
-                 `.app_data(web::Data::new(idempotency.clone()))` to the `App`"
-            );
-            Problem::new(ProblemKind::Internal).to_response()
-        }
+    let mut response = if let Some(idempotency) = request.app_data::<web::Data<Idempotency<B>>>() {
+        let answer = answer(idempotency, scope, request).await;
+        answer.unwrap_or_else(|problem| idempotency.render(&problem, request))
+    } else {
+        tracing::error!(
+            "no `Idempotency` for the resource of keys' status in the app data: add \
+             `.app_data(web::Data::new(idempotency.clone()))` to the `App`"
+        );
+        Problem::new(ProblemKind::Internal).to_response()
     };
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -139,21 +139,27 @@ fn inlined<'a>(
 /// The problems that this endpoint can answer with, by status.
 fn problems(policy: &Policy) -> BTreeMap<u16, Vec<Problem>> {
     let mut all: BTreeMap<u16, Vec<Problem>> = BTreeMap::new();
-    for kind in ProblemKind::ALL.iter().copied() {
+    for kind in ProblemKind::ALL.iter().copied().filter(|kind| occurs(*kind, policy)) {
         let problem = match (kind, policy.key) {
             (ProblemKind::KeyMissing, KeyFrom::Header(name)) => Problem::key_missing_in(name),
-            (ProblemKind::KeyMissing, KeyFrom::OptionalHeader(_))
-            // These answer who asks for a key's status.
-            | (ProblemKind::KeyUnknown | ProblemKind::QueryInvalid, _) => continue,
-            (ProblemKind::OutcomeUnknown, KeyFrom::Header(_) | KeyFrom::Request) => continue,
-            (ProblemKind::ScopeInvalid, _) if policy.global => continue,
             _ => Problem::new(kind),
         };
-        all.entry(problem.status().as_u16())
-            .or_default()
-            .push(problem);
+        let status = problem.status().as_u16();
+        all.entry(status).or_default().push(problem);
     }
     all
+}
+
+fn occurs(kind: ProblemKind, policy: &Policy) -> bool {
+    let is_optional = matches!(policy.key, KeyFrom::OptionalHeader(_));
+    match kind {
+        ProblemKind::KeyMissing => !is_optional,
+        ProblemKind::OutcomeUnknown => is_optional,
+        ProblemKind::ScopeInvalid => !policy.global,
+        // They answer who asks for a key's status.
+        ProblemKind::KeyUnknown | ProblemKind::QueryInvalid => false,
+        _ => true,
+    }
 }
 
 fn titles(problems: &[Problem]) -> String {
@@ -315,7 +321,7 @@ fn duration(of: Duration) -> Value {
     let mut text = String::from("PT");
     for (number, unit) in [(hours, 'H'), (minutes, 'M')] {
         if number > 0 {
-            text.push_str(&format!("{number}{unit}"));
+            text += &format!("{number}{unit}");
         }
     }
     let (exact, rest) = match of.subsec_millis() {
@@ -328,7 +334,7 @@ fn duration(of: Duration) -> Value {
         ),
     };
     if rest != "0" || of.as_secs() == 0 {
-        text.push_str(&format!("{rest}S"));
+        text += &format!("{rest}S");
     }
     json!({ "duration": text, "seconds": exact })
 }
