@@ -11,7 +11,7 @@ mod snapshot;
 pub(crate) use self::decision::{Decision, Found, Kind, Record, decide};
 pub(crate) use self::fingerprint::Fingerprint;
 pub use self::fingerprint::{FingerprintInput, Fingerprinting};
-pub use self::identity::Identity;
+pub(crate) use self::identity::Identity;
 pub use self::key::{InvalidKey, Key, KeySource};
 pub(crate) use self::policy::{Fate, KeyFrom};
 pub use self::policy::{Isolation, Policy};

@@ -139,7 +139,11 @@ fn inlined<'a>(
 /// The problems that this endpoint can answer with, by status.
 fn problems(policy: &Policy) -> BTreeMap<u16, Vec<Problem>> {
     let mut all: BTreeMap<u16, Vec<Problem>> = BTreeMap::new();
-    for kind in ProblemKind::ALL.iter().copied().filter(|kind| occurs(*kind, policy)) {
+    for kind in ProblemKind::ALL
+        .iter()
+        .copied()
+        .filter(|kind| occurs(*kind, policy))
+    {
         let problem = match (kind, policy.key) {
             (ProblemKind::KeyMissing, KeyFrom::Header(name)) => Problem::key_missing_in(name),
             _ => Problem::new(kind),
@@ -318,25 +322,27 @@ fn duration(of: Duration) -> Value {
         of.as_secs() / 60 % 60,
         of.as_secs() % 60,
     );
-    let mut text = String::from("PT");
-    for (number, unit) in [(hours, 'H'), (minutes, 'M')] {
-        if number > 0 {
-            text += &format!("{number}{unit}");
-        }
-    }
-    let (exact, rest) = match of.subsec_millis() {
+    let (exact, seconds) = match of.subsec_millis() {
         0 => (json!(of.as_secs()), seconds.to_string()),
-        millis => (
-            json!(of.as_secs_f64()),
-            format!("{seconds}.{millis:03}")
-                .trim_end_matches('0')
-                .to_owned(),
-        ),
+        millis => {
+            let seconds = format!("{seconds}.{millis:03}");
+            (
+                json!(of.as_secs_f64()),
+                seconds.trim_end_matches('0').to_owned(),
+            )
+        }
     };
-    if rest != "0" || of.as_secs() == 0 {
-        text += &format!("{rest}S");
-    }
-    json!({ "duration": text, "seconds": exact })
+    let parts = [
+        (hours.to_string(), "H"),
+        (minutes.to_string(), "M"),
+        (seconds, "S"),
+    ];
+    let parts = parts.iter().filter(|(number, _)| number != "0");
+    let text: String = parts
+        .map(|(number, unit)| format!("{number}{unit}"))
+        .collect();
+    let text = if text.is_empty() { "0S" } else { &text };
+    json!({ "duration": format!("PT{text}"), "seconds": exact })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Adds to a document of an API what `#[idempotent]` says about its operations.
+//! Adds to an OpenAPI document what `#[idempotent]` says about its operations.
 
 mod describe;
 mod matching;
