@@ -286,7 +286,7 @@ async fn execute<B: Backend>(
                     kind,
                     fingerprint,
                     snapshot,
-                    lifetime: call.ttl.as_secs(),
+                    remaining: call.ttl,
                 });
                 let verdict = Verdict::Recorded(record);
                 let fate = match kind {

@@ -135,7 +135,7 @@ impl<O> Claimed<O> {
         let mut found = Found::default();
         let mut expired = false;
         for row in rows {
-            if !row.live {
+            if row.remaining.is_zero() {
                 expired = true;
                 continue;
             }
@@ -181,10 +181,8 @@ pub(crate) struct Stored<'a> {
     pub(crate) status: i16,
     pub(crate) headers: &'a [u8],
     pub(crate) body: &'a [u8],
-    /// Whether its lifetime has not ended.
-    pub(crate) live: bool,
-    /// The seconds until then.
-    pub(crate) lifetime: i64,
+    /// What is left of its lifetime.
+    pub(crate) remaining: Duration,
 }
 
 impl Stored<'_> {
@@ -205,7 +203,7 @@ impl Stored<'_> {
             kind,
             fingerprint: self.fingerprint.into(),
             snapshot,
-            lifetime: u64::try_from(self.lifetime).unwrap_or_default(),
+            remaining: self.remaining,
         })
     }
 }

@@ -544,7 +544,7 @@ fn settle(
         }
         Outcome::Replay(record) => {
             let replay = reply::replay(&record.snapshot);
-            let replay = reply::advertising(replay, advertised.map(|_| record.lifetime));
+            let replay = reply::advertising(replay, advertised.map(|_| record.remaining.as_secs()));
             return replay.ok_or_else(|| ProblemKind::Internal.into());
         }
         Outcome::Mismatch => ProblemKind::KeyReused,

@@ -197,7 +197,7 @@ fn show(state: &str, dated: &Dated, with_answer: bool) -> Result<HttpResponse, P
         status: dated.record.snapshot.status,
         created: &dated.created,
         expires: &dated.expires,
-        lifetime: dated.record.lifetime,
+        lifetime: dated.record.remaining.as_secs(),
     };
     Ok(HttpResponse::Ok().json(Document {
         state,

@@ -1,6 +1,6 @@
 //! What to do with a request, from what the database holds under its key: a pure function.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{Fingerprint, Snapshot};
 
@@ -33,8 +33,8 @@ pub(crate) struct Record {
     /// As stored: another release may have written it.
     pub(crate) fingerprint: Box<[u8]>,
     pub(crate) snapshot: Snapshot,
-    /// The seconds that it has to live.
-    pub(crate) lifetime: u64,
+    /// What the database has left it of its lifetime.
+    pub(crate) remaining: Duration,
 }
 
 /// Tells the key's effect from a refusal.
@@ -87,7 +87,7 @@ mod tests {
                 headers: Headers::default(),
                 body: "".into(),
             },
-            lifetime: 60,
+            remaining: Duration::ZERO,
         })
     }
 

@@ -114,6 +114,11 @@ fn begin(isolation: Isolation) -> &'static str {
     }
 }
 
+/// Reads what remains of a lifetime, in seconds.
+fn remaining(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
 /// Says that every connection that was tried was not at its beginning.
 fn left_in_transaction() -> StoreError {
     StoreError::Refused(

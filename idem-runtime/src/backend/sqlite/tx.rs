@@ -1,6 +1,6 @@
 //! The transaction that a handler is lent, from the claim to its end.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use sqlx::{
     Error, Executor, Row, SqliteConnection, Transaction, pool::PoolConnection, sqlite::SqliteRow,
@@ -189,9 +189,11 @@ pub(super) async fn look(
 
 /// Whether one of the records that the lookup brought has not come to its end.
 pub(super) fn has_live(rows: &[SqliteRow]) -> Result<bool, StoreError> {
-    let live = rows.iter().map(|row| row.try_get::<bool, _>("live"));
-    let live = live.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
-    Ok(live.contains(&true))
+    let remaining = rows.iter().map(|row| row.try_get::<i64, _>("remaining"));
+    let remaining = remaining
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(unreadable)?;
+    Ok(remaining.iter().any(|milliseconds| *milliseconds > 0))
 }
 
 fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
@@ -201,8 +203,9 @@ fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
         status: row.try_get("status")?,
         headers: row.try_get("headers")?,
         body: row.try_get("body")?,
-        live: row.try_get("live")?,
-        lifetime: row.try_get("lifetime")?,
+        remaining: Duration::from_millis(
+            row.try_get::<i64, _>("remaining")?.max(0).cast_unsigned(),
+        ),
     })
 }
 

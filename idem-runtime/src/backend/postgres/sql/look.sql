@@ -1,14 +1,14 @@
--- Looks at a key's effect or, if it has none, at its latest refusal: one live record at most.
+-- Looks at a key's effect or, if it has none, at its latest refusal: one live record at most,
+-- with what remains of its lifetime in seconds.
 --   $1 text, $2 text, $3 text   scope, operation, key
 SELECT request,
        fingerprint,
        status,
        headers,
        body,
-       true AS live,
        pg_catalog.to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created,
        pg_catalog.to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS expires,
-       pg_catalog.floor(extract(epoch FROM expires_at - pg_catalog.clock_timestamp()))::bigint AS lifetime
+       extract(epoch FROM expires_at - pg_catalog.clock_timestamp())::float8 AS remaining
   FROM idem.records
  WHERE scope = $1
    AND operation = $2

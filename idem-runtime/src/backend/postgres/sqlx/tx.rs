@@ -13,7 +13,10 @@ use crate::{
     backend::{
         Call, Claimed, Dated, Entry, KeepError, Open, Seen, Session, Stored, Supply,
         held::Held,
-        postgres::error::{Failure, judge, store_error},
+        postgres::{
+            error::{Failure, judge, store_error},
+            remaining,
+        },
     },
     error::StoreError,
     model::{Identity, Isolation, Kind},
@@ -266,8 +269,7 @@ fn stored(row: &PgRow) -> Result<Option<Stored<'_>>, Error> {
         status: row.try_get("status")?,
         headers: row.try_get("headers")?,
         body: row.try_get("body")?,
-        live: row.try_get("live")?,
-        lifetime: row.try_get("lifetime")?,
+        remaining: remaining(row.try_get("remaining")?),
     }))
 }
 
