@@ -338,9 +338,9 @@ fn duration(of: Duration) -> Value {
         (seconds, "S"),
     ];
     let parts = parts.iter().filter(|(number, _)| number != "0");
-    let text: String = parts
-        .map(|(number, unit)| format!("{number}{unit}"))
-        .collect();
+    let text = parts
+        .flat_map(|(number, unit)| [number, *unit])
+        .collect::<String>();
     let text = if text.is_empty() { "0S" } else { &text };
     json!({ "duration": format!("PT{text}"), "seconds": exact })
 }
