@@ -91,7 +91,7 @@ struct Refusal {
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Payments", version = "1"),
-    handlers(create_payment, show_payment, show_account),
+    paths(create_payment, show_payment, show_account),
     modifiers(&Idempotent, &Bearer)
 )]
 struct Contract;

@@ -18,7 +18,7 @@ use utoipa_actix_web::AppExt;
 
 #[derive(OpenApi)]
 #[openapi(
-    handlers(
+    paths(
         handlers::payments::create,
         handlers::refunds::create,
         handlers::reports::create,
@@ -143,7 +143,7 @@ fn handlers_of_one_name_are_told_apart_and_others_left_alone() {
 #[test]
 fn what_differs_between_attributes_differs_in_the_document() {
     let document = document();
-    let with = |path| operation(&document, "post", path);
+    let with = |path: &str| &document["paths"][path]["post"];
 
     let body = with("/body");
     assert_eq!(body["parameters"], Value::Null);
@@ -208,10 +208,13 @@ fn handler_in_a_function_s_body_is_known() {
     }
 
     #[derive(OpenApi)]
-    #[openapi(handlers(inside), modifiers(&Idempotent))]
+    #[openapi(paths(inside), modifiers(&Idempotent))]
     struct Inside;
 
     let document = serde_json::to_value(Inside::openapi()).unwrap();
-    let inside = operation(&document, "post", "/inside");
-    assert_eq!(inside["x-idempotency"]["lifetime"]["duration"], "PT1M30S");
+    let documented = operation(&document, "post", "/inside");
+    assert_eq!(
+        documented["x-idempotency"]["lifetime"]["duration"],
+        "PT1M30S"
+    );
 }

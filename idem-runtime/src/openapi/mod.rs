@@ -28,7 +28,7 @@ use crate::model::Policy;
 /// }
 ///
 /// #[derive(OpenApi)]
-/// #[openapi(handlers(place_order), modifiers(&Idempotent))]
+/// #[openapi(paths(place_order), modifiers(&Idempotent))]
 /// struct Api;
 ///
 /// let document = serde_json::to_value(Api::openapi()).unwrap();
