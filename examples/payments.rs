@@ -60,8 +60,11 @@ struct Account {
 
 #[derive(Deserialize, ToSchema)]
 struct NewPayment {
+    #[schema(example = "acct_2")]
     to: String,
+    #[schema(example = 1)]
     amount: i64,
+    #[schema(example = "usd")]
     currency: String,
 }
 
