@@ -16,10 +16,12 @@ use actix_web::{
 #[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
 use crate::backend::postgres::{Options, StatementMode};
 use crate::{
-    backend::{Backend, Pool},
+    backend::{Backend, Call, Pool},
+    cache::Cache,
     error::{SettingsError, StoreError},
     gate::Gate,
     http::{Executions, Hooks, Problem, ProblemKind},
+    model::Record,
     sweep::{self, Sweeper},
 };
 
@@ -60,6 +62,7 @@ type Usual = ();
 struct Inner<B> {
     backend: B,
     gate: Arc<Gate>,
+    cache: Option<Cache>,
     executions: Executions,
     hooks: Hooks,
     body_timeout: Duration,
@@ -86,6 +89,7 @@ impl<B: Backend> Idempotency<B> {
             body_timeout: Duration::from_secs(30),
             advertise_lifetime: false,
             problem_docs: None,
+            cache: None,
         }
     }
 
@@ -168,6 +172,15 @@ impl<B: Backend> Idempotency<B> {
         &self.inner.gate
     }
 
+    pub(crate) fn cache(&self) -> Option<&Cache> {
+        self.inner.cache.as_ref()
+    }
+
+    /// Finds the answer to a repeat of an effect, if this process keeps it.
+    pub(crate) fn known(&self, call: &Call) -> Option<(Arc<Record>, Duration)> {
+        self.cache()?.get(&call.identity, &call.fingerprint)
+    }
+
     pub(crate) fn executions(&self) -> &Executions {
         &self.inner.executions
     }
@@ -180,8 +193,9 @@ impl<B: Backend> Idempotency<B> {
         self.inner.body_timeout
     }
 
-    pub(crate) fn advertises_lifetime(&self) -> bool {
-        self.inner.advertise_lifetime
+    /// The lifetime, if it is to be said.
+    pub(crate) fn advertised(&self, ttl: Duration) -> Option<Duration> {
+        self.inner.advertise_lifetime.then_some(ttl)
     }
 
     pub(crate) fn render(&self, problem: &Problem, request: &HttpRequest) -> HttpResponse {
@@ -229,9 +243,28 @@ pub struct Builder<P: Pool> {
     body_timeout: Duration,
     advertise_lifetime: bool,
     problem_docs: Option<String>,
+    cache: Option<u64>,
 }
 
 impl<P: Pool> Builder<P> {
+    /// Keeps the answers of effects in memory as well, up to this many bytes (default: none), so
+    /// that a repeat of one is answered without the database. The extractors and `authorize` still
+    /// run first.
+    ///
+    /// An answer is kept no longer than its record lives. Refusals are never kept, another request
+    /// under the key is always decided by the database, and everything is forgotten when any
+    /// connection was lost, since the database may have failed over. A connection that nobody uses
+    /// is noticed at once only where the framework has opened the pool
+    /// ([`postgres::pool`](crate::postgres::pool)), elsewhere with its next use.
+    ///
+    /// Leave it off where repeats are rare, where records are deleted by hand (an answer may come
+    /// back for the rest of its lifetime), and behind a database that fails over to an asynchronous
+    /// standby without cutting its connections.
+    pub fn cache(mut self, bytes: u64) -> Self {
+        self.cache = Some(bytes);
+        self
+    }
+
     /// Sets how long a request's body may take to arrive (default 30 s); a slower one is answered
     /// 408. actix has no limit of its own.
     pub fn body_timeout(mut self, limit: Duration) -> Self {
@@ -315,9 +348,13 @@ impl<P: Pool> Builder<P> {
             description(docs, ProblemKind::Internal)
                 .ok_or_else(|| SettingsError::ProblemDocs(docs.clone()))?;
         }
+        if self.cache == Some(0) {
+            return Err(SettingsError::Zero("`cache`"));
+        }
         let inner = Inner {
             backend: self.pool.open(self.options)?,
             gate: Arc::default(),
+            cache: self.cache.map(Cache::new),
             executions: Executions::default(),
             hooks: self.hooks,
             body_timeout: self.body_timeout,

@@ -9,7 +9,14 @@ pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 
@@ -17,6 +24,23 @@ use crate::{
     error::{SettingsError, StoreError},
     model::{Fingerprint, Found, Identity, Isolation, Kind, Record, Snapshot},
 };
+
+/// How many connections were lost since the process began.
+static LOSSES: AtomicU64 = AtomicU64::new(0);
+
+/// Says that a connection was lost, of whatever pool: the database may have failed over, and have
+/// forgotten what it had acknowledged.
+pub(crate) fn lost() {
+    LOSSES.fetch_add(1, Ordering::Release);
+}
+
+/// Tells how many connections were lost since the process began.
+pub(crate) fn losses() -> u64 {
+    LOSSES.load(Ordering::Acquire)
+}
+
+/// How many connections flight 1 tries: a pool learns only from use that one has died.
+const CONNECTIONS: u32 = 3;
 
 /// Stores records in one kind of database, through one kind of pool.
 ///
@@ -30,9 +54,16 @@ pub trait Backend: Send + Sync + 'static {
     #[doc(hidden)]
     fn claim(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>>;
 
-    /// Looks at a key without touching it: waits for nobody and keeps nobody waiting.
+    /// Looks the key up for a request that will not run, whoever holds the key.
     #[doc(hidden)]
-    fn look(&self, identity: &Identity) -> impl Future<Output = Result<Seen, StoreError>>;
+    fn look(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>> {
+        self.claim(call)
+    }
+
+    /// Tells what has become of a key without touching it: waits for nobody and keeps nobody
+    /// waiting.
+    #[doc(hidden)]
+    fn status(&self, identity: &Identity) -> impl Future<Output = Result<Seen, StoreError>>;
 
     /// Begins a transaction for a request without a key.
     #[doc(hidden)]
@@ -90,6 +121,10 @@ pub struct Call {
     pub(crate) identity: Arc<Identity>,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) ttl: Duration,
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlx-postgres")),
+        expect(dead_code, reason = "SQLite has nothing to set up")
+    )]
     pub(crate) session: Session,
 }
 
@@ -97,8 +132,16 @@ pub struct Call {
 pub struct Session {
     pub(crate) isolation: Isolation,
     /// How long the handler may take: fences stand above it.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlx-postgres")),
+        expect(dead_code, reason = "SQLite has no sessions to fence")
+    )]
     pub(crate) timeout: Duration,
     /// The service's own settings, local to the transaction.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlx-postgres")),
+        expect(dead_code, reason = "SQLite has no settings")
+    )]
     pub(crate) settings: Vec<(String, String)>,
 }
 
@@ -154,7 +197,7 @@ impl<O> Claimed<O> {
     }
 }
 
-/// Holds what a look at a key has shown.
+/// Holds what has become of a key.
 #[derive(Debug)]
 pub struct Seen {
     /// Whether a transaction of any process has hold of the key, as far as the database tells.
@@ -242,6 +285,15 @@ impl KeepError {
             }
         }
     }
+}
+
+/// Says that every connection that was tried was not at its beginning.
+fn left_in_transaction() -> StoreError {
+    StoreError::Refused(
+        "the pool hands out connections inside a transaction that was begun elsewhere: some code \
+         of this service sends BEGIN without ending it"
+            .to_owned(),
+    )
 }
 
 /// Lends a handler the open transaction, as the type of its reference parameter.

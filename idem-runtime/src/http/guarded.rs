@@ -329,8 +329,9 @@ async fn answer<B: Backend>(
         timeout: policy.timeout,
         settings: caught(policy, "`transaction_settings`", settings).await?,
     };
-    let is_kept = idempotency.advertises_lifetime() && identity.is_some();
-    let advertised = is_kept.then_some(policy.ttl);
+    let advertised = identity
+        .as_ref()
+        .and_then(|_| idempotency.advertised(policy.ttl));
     let work = match identity {
         None => Work::Unkeyed(session),
         Some(identity) => {
@@ -340,6 +341,9 @@ async fn answer<B: Backend>(
                 ttl: policy.ttl,
                 session,
             };
+            if let Some(replay) = known(policy, idempotency, &call) {
+                return replay;
+            }
             let until = Instant::now() + policy.wait;
             match protocol::enter(idempotency.gate(), &call, until).await {
                 Ok(pass) => Work::Keyed { call, pass, until },
@@ -391,7 +395,16 @@ async fn execute<B: Backend>(work: Work, mut runner: Runner<B>, running: Running
     let idempotency = runner.idempotency.clone();
     let end = match work {
         Work::Keyed { call, pass, until } => {
-            protocol::lead(idempotency.backend(), &call, pass, until, &mut runner).await
+            let cache = idempotency.cache();
+            protocol::lead(
+                idempotency.backend(),
+                cache,
+                &call,
+                pass,
+                until,
+                &mut runner,
+            )
+            .await
         }
         Work::Unkeyed(session) => {
             Box::pin(protocol::run_unrecorded(
@@ -529,6 +542,18 @@ fn report(policy: &Policy, outcome: Outcome) -> Outcome {
     outcome
 }
 
+/// Answers a repeat of an effect that this process remembers.
+fn known<B: Backend>(
+    policy: &Policy,
+    idempotency: &Idempotency<B>,
+    call: &Call,
+) -> Option<Result<HttpResponse, Refusal>> {
+    let (record, remaining) = idempotency.known(call)?;
+    let advertised = idempotency.advertised(remaining);
+    let replay = settle(report(policy, Outcome::Replay(record)), None, None);
+    Some(replay.map(|replay| reply::advertising(replay, advertised)))
+}
+
 /// Turns the protocol's outcome into an answer, which says how long its record lives if that is to
 /// be `advertised`.
 fn settle(
@@ -538,14 +563,16 @@ fn settle(
 ) -> Result<HttpResponse, Refusal> {
     let problem = match outcome {
         Outcome::Answer(fate) => {
+            let answer = answer.ok_or(ProblemKind::Internal)?;
             let kept = advertised.filter(|_| fate != Fate::Release);
-            let answer = reply::advertising(answer, kept.map(|ttl| ttl.as_secs()));
-            return answer.ok_or_else(|| ProblemKind::Internal.into());
+            return Ok(reply::advertising(answer, kept));
         }
         Outcome::Replay(record) => {
-            let replay = reply::replay(&record.snapshot);
-            let replay = reply::advertising(replay, advertised.map(|_| record.remaining.as_secs()));
-            return replay.ok_or_else(|| ProblemKind::Internal.into());
+            let replay = reply::replay(&record.snapshot).ok_or(ProblemKind::Internal)?;
+            return Ok(reply::advertising(
+                replay,
+                advertised.and(Some(record.remaining)),
+            ));
         }
         Outcome::Mismatch => ProblemKind::KeyReused,
         Outcome::InProgress => ProblemKind::InProgress,

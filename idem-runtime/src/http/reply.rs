@@ -1,5 +1,7 @@
 //! Between an answer of actix and what is stored of it.
 
+use std::time::Duration;
+
 use actix_web::{
     HttpResponse, HttpResponseBuilder,
     body::{BoxBody, to_bytes_limited},
@@ -53,16 +55,12 @@ pub(super) fn replay(snapshot: &Snapshot) -> Option<HttpResponse> {
 }
 
 /// Says for how many seconds the answer will be given again.
-pub(super) fn advertising(
-    answer: Option<HttpResponse>,
-    lifetime: Option<u64>,
-) -> Option<HttpResponse> {
-    let mut answer = answer?;
-    if let Some(seconds) = lifetime {
-        let headers = answer.headers_mut();
-        headers.insert(LIFETIME, HeaderValue::from(seconds));
+pub(super) fn advertising(mut answer: HttpResponse, lifetime: Option<Duration>) -> HttpResponse {
+    if let Some(lifetime) = lifetime {
+        let seconds = HeaderValue::from(lifetime.as_secs());
+        answer.headers_mut().insert(LIFETIME, seconds);
     }
-    Some(answer)
+    answer
 }
 
 fn boxed(body: Bytes) -> BoxBody {

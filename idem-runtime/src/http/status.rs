@@ -128,7 +128,7 @@ async fn answer<B: Backend>(
     let runs_here = idempotency.gate().is_live(&identity);
     let Seen { held, record } = idempotency
         .backend()
-        .look(&identity)
+        .status(&identity)
         .await
         .map_err(|error| {
             tracing::warn!("a key's status: {error}");

@@ -147,3 +147,18 @@ async fn without_a_key_a_swallowed_error_is_no_success() {
         assert_eq!(database.effects(), 0);
     }
 }
+
+#[tokio::test]
+async fn row_stream_left_behind_neither_hangs_the_request_nor_harms_the_next() {
+    let database = database();
+    let service = service(&database).await;
+    let script = Script::of([Step::LeakStream]);
+    let reply = service.post("k", &script).await;
+    let kept = usize::from(reply.status == 201);
+    if kept == 0 {
+        reply.assert_problem(503, "store-unavailable");
+    }
+    database.assert_clean(1).await;
+    assert_eq!((database.effects(), database.records()), (kept, kept));
+    assert_unharmed(&service, &database).await;
+}

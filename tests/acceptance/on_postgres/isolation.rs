@@ -208,6 +208,46 @@ async fn effect_that_the_second_claim_could_not_see_is_the_answer_and_not_the_re
 }
 
 #[tokio::test]
+async fn effect_that_comes_after_the_second_claim_was_lost_is_the_answer_and_not_the_refusal() {
+    let database = database();
+    let relay = Relay::start(database.engine().port(), Duration::ZERO);
+    let service = Service::start(&relay.url(database.engine().name())).await;
+    let script = Script {
+        status: 402,
+        ..Script::sleeping(1_000)
+    };
+    send(&service, "/repeatable", "stored", &script).await;
+    let request = service.client.request("/repeatable").key("k");
+    let running = tokio::spawn(request.script(&script).send());
+    database.until_asleep_in_rust(1).await;
+    relay.set_latency(Duration::from_millis(300));
+    database
+        .run_sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE state = 'idle in transaction' AND datname = current_database()",
+        )
+        .unwrap();
+    let claimed_anew = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' \
+                        AND query LIKE '%pg_try_advisory_xact_lock%'";
+    let limit = Instant::now() + Duration::from_secs(20);
+    while database.run_sql(claimed_anew).unwrap() == "0" {
+        assert!(Instant::now() < limit, "nobody claims the key anew");
+    }
+    // The effect of this very request, committed after the new claim's snapshot.
+    database
+        .run_sql(
+            "INSERT INTO idem.records SELECT scope, operation, 'k', '', fingerprint, 201, headers, 'paid', \
+             created_at, expires_at FROM idem.records WHERE key = 'stored'",
+        )
+        .unwrap();
+    let reply = running.await.unwrap();
+    reply.assert(StatusCode::CREATED, true);
+    assert_eq!(reply.text(), "paid");
+    let refusals = "SELECT count(*) FROM idem.records WHERE key = 'k' AND request <> ''";
+    assert_eq!(database.run_sql(refusals).unwrap(), "0");
+}
+
+#[tokio::test]
 async fn other_request_that_the_claim_could_not_see_is_a_mismatch_and_not_a_second_effect() {
     let database = database();
     let service = service(&database).await;

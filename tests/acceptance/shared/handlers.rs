@@ -5,12 +5,13 @@ use reqwest::StatusCode;
 
 use super::{Database, Service, Setup, assert_whole, database};
 
-/// A service with one connection: what one request leaves behind, the next one meets.
 pub(crate) async fn service(database: &Database) -> Service {
-    let setup = Setup {
-        pool: 1,
-        ..Setup::default()
-    };
+    service_with(database, Setup::default()).await
+}
+
+/// Starts a service with one connection: what one request leaves behind, the next one meets.
+pub(crate) async fn service_with(database: &Database, setup: Setup) -> Service {
+    let setup = Setup { pool: 1, ..setup };
     Service::with(&database.url(), setup).await
 }
 
@@ -154,22 +155,6 @@ async fn transient_failure_frees_the_key_and_the_repeat_runs() {
         .await
         .assert(StatusCode::CREATED, true);
     assert_eq!((service.executions.get(), database.effects()), (2, 1));
-    assert_unharmed(&service, &database).await;
-}
-
-/// Some drivers read the rows that nobody wants, others get stuck behind them.
-#[tokio::test]
-async fn row_stream_left_behind_neither_hangs_the_request_nor_harms_the_next() {
-    let database = database();
-    let service = service(&database).await;
-    let script = Script::of([Step::LeakStream]);
-    let reply = service.post("k", &script).await;
-    let kept = usize::from(reply.status == 201);
-    if kept == 0 {
-        reply.assert_problem(503, "store-unavailable");
-    }
-    database.assert_clean(1).await;
-    assert_eq!((database.effects(), database.records()), (kept, kept));
     assert_unharmed(&service, &database).await;
 }
 

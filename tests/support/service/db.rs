@@ -117,7 +117,9 @@ impl From<sqlx::Error> for Failure {
         if matches!(error, sqlx::Error::PoolTimedOut) {
             return Self::status(503);
         }
-        let code = error.as_database_error().and_then(|error| error.code());
+        let code = error
+            .as_database_error()
+            .and_then(sqlx::error::DatabaseError::code);
         Self::of_database(code.map(std::borrow::Cow::into_owned))
     }
 }

@@ -2,10 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use sqlx::{
-    Error, Executor, Row, SqliteConnection, Transaction, pool::PoolConnection, sqlite::SqliteRow,
-};
-use tokio::sync::OwnedSemaphorePermit;
+use sqlx::{Error, Executor, Row, SqliteConnection, Transaction, sqlite::SqliteRow};
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
 use super::{
     Shared, Sqlite,
@@ -19,10 +17,10 @@ use crate::{
 
 /// Begins as the writer. The savepoint ends with the transaction, whoever ends it, so that it
 /// tells at the end whether this is still the transaction that began.
-const WRITE: &str = "BEGIN IMMEDIATE; SAVEPOINT idem_claim";
+pub(super) const WRITE: &str = "BEGIN IMMEDIATE; SAVEPOINT idem_claim";
 
-/// Begins without a turn to write, for what has been found already.
-const READ: &str = "BEGIN";
+/// Begins without a turn to write.
+pub(super) const READ: &str = "BEGIN";
 
 /// Ends the transaction and begins the next one.
 const AGAIN: &str = "ROLLBACK; BEGIN IMMEDIATE; SAVEPOINT idem_claim";
@@ -39,42 +37,60 @@ pub struct Tx {
 }
 
 impl Tx {
-    /// Begins, as the writer if it is its turn.
-    pub(super) async fn begin(
-        connection: PoolConnection<sqlx::Sqlite>,
+    pub(super) fn new(
+        held: Held<sqlx::Sqlite>,
         turn: Option<OwnedSemaphorePermit>,
         shared: Arc<Shared>,
-    ) -> Result<Self, StoreError> {
-        let statement = if turn.is_some() { WRITE } else { READ };
-        let held = Held::begin(connection, statement).await;
-        Ok(Self {
-            held: held.map_err(|error| store_error(&error))?,
-            turn,
-            shared,
-        })
+    ) -> Self {
+        Self { held, turn, shared }
     }
 
     pub(super) fn connection(&mut self) -> &mut SqliteConnection {
         self.held.connection()
     }
 
-    /// Reads what the lookup brought.
-    pub(super) fn claimed(self, rows: &[SqliteRow]) -> Result<Claimed<Self>, StoreError> {
+    /// Looks the key up.
+    pub(super) async fn look_up(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+        let identity = &call.identity;
+        let rows = sqlx::query(include_str!("sql/lookup.sql"))
+            .bind(identity.scope().as_str())
+            .bind(identity.operation())
+            .bind(identity.key().as_str())
+            .bind(call.fingerprint.as_bytes().as_slice())
+            .fetch_all(self.connection())
+            .await
+            .map_err(|error| store_error(&error))?;
         let rows = rows.iter().map(stored).collect::<Result<Vec<_>, _>>();
-        let rows = rows.map_err(unreadable)?;
+        let rows = rows.map_err(|error| StoreError::Corrupt(error.to_string()))?;
         let locked = self.turn.is_some();
         Claimed::new(self, locked, rows)
     }
 
+    /// Tells the key's effect or its latest refusal.
+    pub(super) async fn status(
+        &mut self,
+        identity: &Identity,
+    ) -> Result<Option<Dated>, StoreError> {
+        let row = sqlx::query(include_str!("sql/status.sql"))
+            .bind(identity.scope().as_str())
+            .bind(identity.operation())
+            .bind(identity.key().as_str())
+            .fetch_optional(self.connection())
+            .await;
+        let row = row.map_err(|error| store_error(&error))?;
+        row.as_ref().map(dated).transpose()
+    }
+
     /// Checks that this is still the transaction that began, for the database that was there.
     async fn intact(&mut self) -> Result<(), KeepError> {
-        if !self.held.is_outermost() {
-            return Err(KeepError::Ended);
-        }
-        match self.connection().execute(INTACT).await {
-            Ok(_) => Ok(()),
-            Err(Error::Database(_)) => Err(KeepError::Ended),
-            Err(error) => Err(before_commit(&error)),
+        // A stream of rows that the handler has leaked keeps SQLite's thread from ever answering.
+        let limit = self.shared.patience;
+        match timeout(limit, self.connection().execute(INTACT)).await {
+            // Asked afterwards: a nested transaction that was dropped ends before the next statement.
+            Ok(Ok(_)) if self.held.is_outermost() => Ok(()),
+            Ok(Ok(_) | Err(Error::Database(_))) => Err(KeepError::Ended),
+            Ok(Err(error)) => Err(before_commit(&error)),
+            Err(_) => Err(KeepError::Overtaken(StoreError::TimedOut(limit))),
         }
     }
 
@@ -83,7 +99,12 @@ impl Tx {
         if let Some(file) = self.shared.file.get() {
             file.check().map_err(KeepError::Refused)?;
         }
-        self.held.commit().await.map_err(|error| by_commit(&error))
+        match timeout(self.shared.patience, self.held.commit()).await {
+            Ok(ended) => ended.map_err(|error| by_commit(&error)),
+            Err(_) => Err(KeepError::InDoubt(StoreError::TimedOut(
+                self.shared.patience,
+            ))),
+        }
     }
 }
 
@@ -130,13 +151,15 @@ impl Open for Tx {
     }
 
     async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+        let limit = self.shared.patience;
+        match timeout(limit, self.connection().execute(AGAIN)).await {
+            Ok(again) => again.map_err(|error| store_error(&error))?,
+            Err(_) => return Err(StoreError::TimedOut(limit)),
+        };
         if !self.held.is_outermost() {
             return Err(StoreError::Refused("a savepoint was left open".to_owned()));
         }
-        let again = self.connection().execute(AGAIN).await;
-        again.map_err(|error| store_error(&error))?;
-        let rows = look_up(self.connection(), call).await?;
-        self.claimed(&rows)
+        self.look_up(call).await
     }
 
     async fn commit(mut self) -> Result<(), KeepError> {
@@ -145,55 +168,9 @@ impl Open for Tx {
     }
 
     async fn give_up(self) {
-        self.held.roll_back().await;
+        // What takes longer is closed.
+        let _ = timeout(self.shared.patience, self.held.roll_back()).await;
     }
-}
-
-/// Looks the key up.
-pub(super) async fn look_up(
-    connection: &mut SqliteConnection,
-    call: &Call,
-) -> Result<Vec<SqliteRow>, StoreError> {
-    let identity = &call.identity;
-    let rows = sqlx::query(include_str!("sql/lookup.sql"))
-        .bind(identity.scope().as_str())
-        .bind(identity.operation())
-        .bind(identity.key().as_str())
-        .bind(call.fingerprint.as_bytes().as_slice())
-        .fetch_all(connection)
-        .await;
-    rows.map_err(|error| store_error(&error))
-}
-
-/// Looks at a key.
-pub(super) async fn look(
-    connection: &mut SqliteConnection,
-    identity: &Identity,
-) -> Result<Option<Dated>, StoreError> {
-    let row = sqlx::query(include_str!("sql/look.sql"))
-        .bind(identity.scope().as_str())
-        .bind(identity.operation())
-        .bind(identity.key().as_str())
-        .fetch_optional(connection)
-        .await;
-    let row = row.map_err(|error| store_error(&error))?;
-    let dated = |row: &SqliteRow| {
-        Ok(Dated {
-            record: stored(row).map_err(unreadable)?.record()?,
-            created: row.try_get("created").map_err(unreadable)?,
-            expires: row.try_get("expires").map_err(unreadable)?,
-        })
-    };
-    row.as_ref().map(dated).transpose()
-}
-
-/// Whether one of the records that the lookup brought has not come to its end.
-pub(super) fn has_live(rows: &[SqliteRow]) -> Result<bool, StoreError> {
-    let remaining = rows.iter().map(|row| row.try_get::<i64, _>("remaining"));
-    let remaining = remaining
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(unreadable)?;
-    Ok(remaining.iter().any(|milliseconds| *milliseconds > 0))
 }
 
 fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
@@ -209,8 +186,22 @@ fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
     })
 }
 
-fn unreadable(error: Error) -> StoreError {
-    StoreError::Corrupt(error.to_string())
+/// Reads a record with its times.
+fn dated(row: &SqliteRow) -> Result<Dated, StoreError> {
+    let read = || {
+        Ok::<_, Error>((
+            stored(row)?,
+            row.try_get("created")?,
+            row.try_get("expires")?,
+        ))
+    };
+    let (record, created, expires) =
+        read().map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    Ok(Dated {
+        record: record.record()?,
+        created,
+        expires,
+    })
 }
 
 impl fmt::Debug for Tx {

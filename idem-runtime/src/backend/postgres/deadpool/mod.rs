@@ -23,9 +23,12 @@ pub use self::{
     pool::{PoolBuilder, pool},
     tx::{Savepoint, Tx},
 };
-use super::{CONNECTIONS, MIGRATION, Options, SWEEP, Settings, begin, left_in_transaction};
+use super::{MIGRATION, Options, SWEEP, Settings, begin};
 use crate::{
-    backend::{Backend, Call, Claimed, KeepError, Open, Pool, Seen, Session},
+    backend::{
+        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Seen, Session,
+        left_in_transaction,
+    },
     error::{SettingsError, StoreError},
     model::{Identity, Isolation},
 };
@@ -42,7 +45,7 @@ struct Shared {
     settings: Settings,
     statements: Prepared,
     held: Sql,
-    look: Sql,
+    status: Sql,
     sweep: Sql,
     verify: Sql,
     /// How long getting a connection may take: a pool need not limit how long it takes to make one.
@@ -60,8 +63,8 @@ impl Postgres {
         let shared = Shared {
             statements: Prepared::new(schema, mode),
             held: Sql::unnamed(include_str!("../sql/held.sql"), &[Type::INT8], schema),
-            look: Sql::unnamed(
-                include_str!("../sql/look.sql"),
+            status: Sql::unnamed(
+                include_str!("../sql/status.sql"),
                 &[Type::TEXT, Type::TEXT, Type::TEXT],
                 schema,
             ),
@@ -114,7 +117,10 @@ impl Postgres {
                     return Ok((tx, rows));
                 }
                 Ok(Ok(_)) => last = None,
-                Ok(Err(error)) if is_stale(&error) => last = Some(error),
+                Ok(Err(error)) if is_stale(&error) => {
+                    backend::lost();
+                    last = Some(error);
+                }
                 Ok(Err(error)) => return Err(store_error(&error)),
                 Err(_) => return Err(StoreError::TimedOut(self.shared.settings.timeout)),
             }
@@ -153,10 +159,10 @@ impl Backend for Postgres {
         tx.claimed(&rows)
     }
 
-    async fn look(&self, identity: &Identity) -> Result<Seen, StoreError> {
+    async fn status(&self, identity: &Identity) -> Result<Seen, StoreError> {
         let limit = self.shared.settings.timeout;
         let tx = self.begin_own(limit).await?;
-        let seen = timeout(limit, tx.look(identity)).await;
+        let seen = timeout(limit, tx.status(identity)).await;
         let seen = seen.map_err(|_| StoreError::TimedOut(limit))??;
         tx.give_up().await;
         Ok(seen)

@@ -138,21 +138,21 @@ impl Tx {
         self.flight(begin, claim, &call.session).await
     }
 
-    /// Looks at a key. Who holds it is asked first: a COMMIT shows its record before it lets go.
-    pub(super) async fn look(&self, identity: &Identity) -> Result<Seen, StoreError> {
+    /// Tells what has become of a key. Who holds it is asked first: a COMMIT shows its record before it lets go.
+    pub(super) async fn status(&self, identity: &Identity) -> Result<Seen, StoreError> {
         let (client, shared) = (&*self.connection, &self.shared);
         let lock = shared.settings.lock(identity);
         let (scope, operation) = (identity.scope().as_str(), identity.operation());
         let parameters: [&(dyn ToSql + Sync); 3] = [&scope, &operation, &identity.key().as_str()];
         let held = [&lock as &(dyn ToSql + Sync)];
         let held = shared.held.query(client, &held);
-        let look = shared.look.query(client, &parameters);
-        let (held, look) = join(held, look).await;
+        let record = shared.status.query(client, &parameters);
+        let (held, record) = join(held, record).await;
         let held = held.map_err(|error| store_error(&error))?;
-        let look = look.map_err(|error| store_error(&error))?;
+        let record = record.map_err(|error| store_error(&error))?;
         Ok(Seen {
             held: held.first().is_some_and(|row| row.get("held")),
-            record: look.first().map(dated).transpose()?,
+            record: record.first().map(dated).transpose()?,
         })
     }
 
@@ -359,7 +359,7 @@ fn stored(row: &Row) -> Option<Stored<'_>> {
     })
 }
 
-/// Reads what a look has brought.
+/// Reads a record with its times.
 fn dated(row: &Row) -> Result<Dated, StoreError> {
     let stored =
         stored(row).ok_or_else(|| StoreError::Corrupt("a record without a request".to_owned()))?;

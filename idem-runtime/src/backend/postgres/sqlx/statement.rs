@@ -22,7 +22,7 @@ pub(super) struct Statements {
     pub(super) keep: Sql,
     pub(super) intact: Sql,
     pub(super) held: Sql,
-    pub(super) look: Sql,
+    pub(super) status: Sql,
     pub(super) sweep: Sql,
     pub(super) verify: Sql,
 }
@@ -50,7 +50,7 @@ impl Statements {
             keep: sql(include_str!("../sql/keep.sql")),
             intact: sql(include_str!("../sql/intact.sql")),
             held: sql(include_str!("../sql/held.sql")),
-            look: sql(include_str!("../sql/look.sql")),
+            status: sql(include_str!("../sql/status.sql")),
             sweep: sql(include_str!("../sql/sweep.sql")),
             verify: sql(include_str!("../sql/verify.sql")),
         }

@@ -68,15 +68,15 @@ impl Tx {
         Ok(rows)
     }
 
-    /// Looks at a key. Who holds it is asked first: a COMMIT shows its record before it lets go.
-    pub(super) async fn look(&mut self, identity: &Identity) -> Result<Seen, StoreError> {
+    /// Tells what has become of a key. Who holds it is asked first: a COMMIT shows its record before it lets go.
+    pub(super) async fn status(&mut self, identity: &Identity) -> Result<Seen, StoreError> {
         let shared = Arc::clone(&self.shared);
         let statements = &shared.statements;
         let rows = async {
             let held = statements.held.query().bind(shared.settings.lock(identity));
             let held = held.fetch_one(self.connection()).await?.try_get("held")?;
             let record = statements
-                .look
+                .status
                 .query()
                 .bind(identity.scope().as_str())
                 .bind(identity.operation())
@@ -273,7 +273,7 @@ fn stored(row: &PgRow) -> Result<Option<Stored<'_>>, Error> {
     }))
 }
 
-/// Reads what a look has brought.
+/// Reads a record with its times.
 fn dated(row: &PgRow) -> Result<Dated, StoreError> {
     let read = || {
         let record = stored(row)?.ok_or(Error::RowNotFound)?;
