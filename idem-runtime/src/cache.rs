@@ -1,6 +1,10 @@
 //! Effects that this process has seen, kept in memory so that a repeat need not ask the database.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use quick_cache::{Weighter, sync};
 
@@ -41,19 +45,20 @@ impl Cache {
     }
 
     /// Finds the effect of this very request. What is known of another request under the key only
-    /// the database can say: it may have a refusal of its own.
+    /// the database can say: it may have a refusal of its own. With what remains of its lifetime.
     pub(crate) fn get(
         &self,
         identity: &Identity,
         fingerprint: &Fingerprint,
-    ) -> Option<Arc<Record>> {
+    ) -> Option<(Arc<Record>, Duration)> {
         let known = self.effects.get(identity.digest())?;
         if known.losses != backend::losses() || known.until <= Instant::now() {
             self.effects.remove(identity.digest());
             return None;
         }
         let same = *known.record.fingerprint == *fingerprint.as_bytes();
-        same.then_some(known.record)
+        let remaining = known.until.saturating_duration_since(Instant::now());
+        same.then_some((known.record, remaining))
     }
 
     /// Remembers an effect for what the database has left it of its lifetime.
@@ -102,8 +107,6 @@ impl fmt::Debug for Cache {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{FingerprintInput, Fingerprinting, Headers, Key, Kind, Scope, Snapshot};
 

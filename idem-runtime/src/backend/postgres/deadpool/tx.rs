@@ -28,9 +28,9 @@ use super::{
     statement::Statements,
 };
 use crate::{
-    backend::{Call, Claimed, Entry, KeepError, Open, Session, Stored, Supply},
+    backend::{Call, Claimed, Dated, Entry, KeepError, Open, Seen, Session, Stored, Supply},
     error::StoreError,
-    model::{Isolation, Kind},
+    model::{Identity, Isolation, Kind},
 };
 
 /// The transaction that a guarded handler runs in.
@@ -126,7 +126,7 @@ impl Tx {
         let identity = &call.identity;
         let (scope, operation) = (identity.scope().as_str(), identity.operation());
         let parameters: [&(dyn ToSql + Sync); 7] = [
-            &settings.lock(call),
+            &settings.lock(&call.identity),
             &settings.idle_timeout(&call.session),
             &settings.check_interval,
             &scope,
@@ -136,6 +136,24 @@ impl Tx {
         ];
         let claim = statements.claim.query(client, &parameters);
         self.flight(begin, claim, &call.session).await
+    }
+
+    /// Tells what has become of a key. Who holds it is asked first: a COMMIT shows its record before it lets go.
+    pub(super) async fn status(&self, identity: &Identity) -> Result<Seen, StoreError> {
+        let (client, shared) = (&*self.connection, &self.shared);
+        let lock = shared.settings.lock(identity);
+        let (scope, operation) = (identity.scope().as_str(), identity.operation());
+        let parameters: [&(dyn ToSql + Sync); 3] = [&scope, &operation, &identity.key().as_str()];
+        let held = [&lock as &(dyn ToSql + Sync)];
+        let held = shared.held.query(client, &held);
+        let record = shared.status.query(client, &parameters);
+        let (held, record) = join(held, record).await;
+        let held = held.map_err(|error| store_error(&error))?;
+        let record = record.map_err(|error| store_error(&error))?;
+        Ok(Seen {
+            held: held.first().is_some_and(|row| row.get("held")),
+            record: record.first().map(dated).transpose()?,
+        })
     }
 
     /// Flight 1 of a request without a key: BEGIN, the fences, the service's own settings.
@@ -345,6 +363,17 @@ fn stored(row: &Row) -> Option<Stored<'_>> {
         headers: row.get("headers"),
         body: row.get("body"),
         remaining: remaining(row.get("remaining")),
+    })
+}
+
+/// Reads a record with its times.
+fn dated(row: &Row) -> Result<Dated, StoreError> {
+    let stored =
+        stored(row).ok_or_else(|| StoreError::Corrupt("a record without a request".to_owned()))?;
+    Ok(Dated {
+        record: stored.record()?,
+        created: row.get("created"),
+        expires: row.get("expires"),
     })
 }
 
