@@ -1,5 +1,7 @@
 //! F3 and F4: what can happen on the way between service and database.
 
+use std::time::{Duration, Instant};
+
 use tokio::time::sleep;
 
 use super::{
@@ -9,7 +11,10 @@ use super::{
 };
 use crate::{
     Fallible,
-    rig::proxy::{At, Cut, Rule},
+    rig::{
+        database::{LOCKS, SERVICE_SESSIONS},
+        proxy::{At, Cut, Rule, Traffic},
+    },
 };
 
 /// F3: the connection is cut before COMMIT is forwarded, right after, and after each part of its answer; sometimes
@@ -20,6 +25,48 @@ pub(super) async fn commit_cut(lab: &Lab) -> Fallible<Verdict> {
     trial.proxy.set_rules(&around_commit());
     sleep(lab.time(7.0, 120.0)).await;
     trial.proxy.set_rules(&[]);
+    load.stop().await;
+    trial.end(Allowing::default()).await
+}
+
+/// F4: the network between service and database swallows everything, now and then for longer than any deadline; then
+/// the server has to let go of the keys by itself.
+pub(super) async fn black_hole(lab: &Lab) -> Fallible<Verdict> {
+    let plan = Plan {
+        database_timeout: Duration::from_millis(500),
+        ..Plan::default()
+    };
+    let mut trial = Trial::begin(lab, "F4", plan).await?;
+    let mix = Mix {
+        path: "/hurried",
+        ..Mix::default()
+    };
+    let load = Load::start(&mut trial, &mix);
+    let end = Instant::now() + lab.time(7.0, 90.0);
+    // The handler's 300 ms and twice the database timeout, as the transaction's fence says, and some room.
+    let fence = Duration::from_millis(300 + 2 * 500);
+    for count in 0.. {
+        sleep(Duration::from_millis(trial.rng.u64(100..500))).await;
+        trial.history.fault("black hole");
+        trial.proxy.set_traffic(Traffic::Vanishes);
+        if count % 3 == 0 {
+            sleep(fence + Duration::from_millis(500)).await;
+            let held = format!(
+                "SELECT (SELECT count(*) FROM {LOCKS}) + (SELECT count(*) FROM {SERVICE_SESSIONS} AND state <> 'idle')"
+            );
+            let held = trial.database.number(&held).await?;
+            trial.expect(
+                held == 0,
+                format!("{held} locks and sessions are still held after {fence:?} in a black hole"),
+            );
+        } else {
+            sleep(Duration::from_millis(trial.rng.u64(20..700))).await;
+        }
+        trial.proxy.set_traffic(Traffic::Flows);
+        if Instant::now() > end {
+            break;
+        }
+    }
     load.stop().await;
     trial.end(Allowing::default()).await
 }

@@ -205,11 +205,6 @@ impl History {
         self.log().struck
     }
 
-    /// How many requests are in flight.
-    pub(crate) fn open(&self) -> u64 {
-        self.log().open
-    }
-
     /// How many requests there were.
     pub(crate) fn requests(&self) -> usize {
         self.log().attempts.len()

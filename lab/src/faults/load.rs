@@ -186,3 +186,13 @@ impl Customer {
 pub(crate) fn body(order: &Order) -> String {
     serde_json::to_string(order).unwrap_or_default()
 }
+
+/// The time that this share of the requests stays below; zero without requests.
+pub(crate) fn percentile(times: &mut [Duration], share: f64) -> Duration {
+    times.sort_unstable();
+    let index = (times.len() as f64 * share) as usize;
+    times
+        .get(index.min(times.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or_default()
+}

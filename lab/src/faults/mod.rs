@@ -3,10 +3,15 @@
 mod checker;
 mod client;
 mod cuts;
+mod handlers;
+mod hangups;
 mod history;
 mod kills;
+mod lifetimes;
 mod load;
 mod report;
+mod stops;
+mod storms;
 mod trial;
 
 use std::{
@@ -91,9 +96,89 @@ const FAULTS: &[Fault] = &[
         run: here!(cuts::commit_cut),
     },
     Fault {
+        name: "F4",
+        what: "black hole between service and database",
+        run: here!(cuts::black_hole),
+    },
+    Fault {
+        name: "F5",
+        what: "frozen service goes on after another has served its keys",
+        run: here!(stops::zombie),
+    },
+    Fault {
+        name: "F6",
+        what: "backend that holds a key frozen",
+        run: here!(stops::frozen_backend),
+    },
+    Fault {
+        name: "F11",
+        what: "client hangs up, at ten points in three ways",
+        run: here!(hangups::hang_ups),
+    },
+    Fault {
+        name: "F12",
+        what: "storm of 1,000 duplicates over one to three instances",
+        run: here!(storms::storm),
+    },
+    Fault {
+        name: "F13",
+        what: "500 clients that send a byte a second",
+        run: here!(hangups::slow_clients),
+    },
+    Fault {
+        name: "F14",
+        what: "panic, or no answer before the deadline",
+        run: here!(handlers::panics),
+    },
+    Fault {
+        name: "F15",
+        what: "body truncated, endless, ambiguous, too large or missing",
+        run: here!(hangups::bodies),
+    },
+    Fault {
+        name: "F16",
+        what: "repeats around the end of a lifetime, both sweeping",
+        run: here!(lifetimes::expiry),
+    },
+    Fault {
+        name: "F17",
+        what: "service's clock a day off",
+        run: here!(lifetimes::wrong_clock),
+    },
+    Fault {
         name: "F18",
         what: "execution dropped after every poll",
         run: Run::Elsewhere("tests/acceptance"),
+    },
+    Fault {
+        name: "F19",
+        what: "graceful stop under load, rolling restart",
+        run: here!(stops::graceful_stop),
+    },
+    Fault {
+        name: "F20",
+        what: "handler that misbehaves",
+        run: here!(handlers::misbehaviour),
+    },
+    Fault {
+        name: "F21",
+        what: "serialisation failure, deadlock, constraint failing at COMMIT",
+        run: here!(handlers::conflicts),
+    },
+    Fault {
+        name: "F22",
+        what: "equal keys of 50 owners, revoked callers, spellings of a key",
+        run: here!(storms::scopes),
+    },
+    Fault {
+        name: "F23",
+        what: "refused, corrected and late requests while limits change",
+        run: here!(handlers::refusals),
+    },
+    Fault {
+        name: "F24",
+        what: "client gone before a graceful stop",
+        run: here!(stops::stop_after_hanging_up),
     },
 ];
 
@@ -183,4 +268,12 @@ impl Lab {
     fn next_trial(&self) -> u64 {
         self.trials.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+/// Whether this machine has a program, also where only root's path leads.
+fn is_installed(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .any(|folder| folder.join(program).is_file())
 }

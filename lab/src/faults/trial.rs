@@ -1,7 +1,7 @@
 //! One trial: a fresh database, a proxy, services, a history; and at its end the settle pass and the verdict.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -9,23 +9,24 @@ use std::{
 
 use fastrand::Rng;
 use futures_util::{StreamExt, stream};
-use idem_tests::raw_http::Connection;
+use rustix::process::Signal;
 use tokio::time::sleep;
 
 use super::{
     Lab,
-    checker::{self, Evidence, Lifetimes, Violation},
+    checker::{self, Evidence, Key, Violation},
     client::Client,
     history::{History, Request, Told},
+    load::body,
 };
 use crate::{
     Fallible,
     rig::{
-        database::{Database, LOCKS, SERVICE_SESSIONS},
+        database::{ACCOUNTS, Database, LOCKS, SERVICE_SESSIONS},
         process::Service,
         proxy::Proxy,
     },
-    service::Setup,
+    service::{Order, Setup},
 };
 
 /// Stands in every key, scope and note, and must stand in no log.
@@ -85,6 +86,24 @@ pub(crate) struct Trial {
     setup: Setup,
 }
 
+/// A request of an ordinary customer, with a key of its own.
+pub(crate) fn fresh(rng: &mut Rng, path: &'static str, order: Order) -> Arc<Request> {
+    let payer = rng.i32(0..ACCOUNTS / 2);
+    Arc::new(Request {
+        path,
+        query: "",
+        scope: format!("{MARK}-scope"),
+        key: format!("{MARK}-key-{:016x}", rng.u64(..)),
+        body: body(&Order {
+            payer,
+            payee: payer + ACCOUNTS / 2,
+            amount: rng.i64(1..1000),
+            note: format!("{MARK}-note"),
+            ..order
+        }),
+    })
+}
+
 /// What a trial has shown.
 #[derive(Debug)]
 pub(crate) struct Verdict {
@@ -104,10 +123,28 @@ pub(crate) struct Verdict {
     pub(crate) history: PathBuf,
 }
 
+impl Verdict {
+    /// Joins the verdicts of two trials of one fault.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        if self.violations.is_empty() {
+            self.history = other.history;
+        }
+        self.faults += other.faults;
+        self.requests += other.requests;
+        self.keys += other.keys;
+        self.struck += other.struck;
+        self.unknown += other.unknown;
+        self.lost += other.lost;
+        self.settled = self.settled.max(other.settled);
+        self.violations.extend(other.violations);
+        self.notes.extend(other.notes);
+        self
+    }
+}
+
 /// What the verdict has to allow for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Allowing {
-    pub(crate) lifetimes: Lifetimes,
     /// Whether the server may have lost its last commits.
     pub(crate) lossy: bool,
 }
@@ -148,7 +185,7 @@ impl Trial {
         for instance in 0..plan.instances {
             let log = lab.folder.join(format!("{name}-{number}-{instance}.log"));
             let (wrapper, environment) = (plan.wrapper.clone(), plan.environment.clone());
-            let service = Service::wrapped(setup.clone(), log, wrapper, environment).await?;
+            let service = Service::start(setup.clone(), log, wrapper, environment).await?;
             services.push(service);
         }
         let client = Client {
@@ -167,6 +204,127 @@ impl Trial {
             notes: Vec::new(),
             setup,
         })
+    }
+
+    /// A request with a key of its own.
+    pub(crate) fn fresh(&mut self, path: &'static str, order: Order) -> Arc<Request> {
+        fresh(&mut self.rng, path, order)
+    }
+
+    /// Sends a signal to an instance.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub(crate) fn signal(&self, instance: usize, signal: Signal) -> Fallible<()> {
+        self.services
+            .get(instance)
+            .ok_or("no such instance")?
+            .signal(signal)
+    }
+
+    /// Waits until an instance has ended by itself, and tells whether it did well.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end in time.
+    pub(crate) async fn ended(&mut self, instance: usize) -> Fallible<bool> {
+        self.services
+            .get_mut(instance)
+            .ok_or("no such instance")?
+            .ended()
+            .await
+    }
+
+    /// Starts an instance again.
+    ///
+    /// # Errors
+    ///
+    /// When it does not listen in time.
+    pub(crate) async fn restart(&mut self, instance: usize) -> Fallible<()> {
+        self.services
+            .get_mut(instance)
+            .ok_or("no such instance")?
+            .restart()
+            .await
+    }
+
+    /// What an instance has logged.
+    pub(crate) fn log(&self, instance: usize) -> String {
+        self.services
+            .get(instance)
+            .map(Service::log)
+            .unwrap_or_default()
+    }
+
+    /// The attempts whose handler has begun.
+    pub(crate) fn executed(&self) -> HashSet<usize> {
+        checker::executed(&self.setup.executions)
+    }
+
+    /// Waits until the handlers of these attempts have begun.
+    ///
+    /// # Errors
+    ///
+    /// When they do not in time.
+    pub(crate) async fn until_executed(&self, attempts: &[usize]) -> Fallible<()> {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(5) {
+            let executed = self.executed();
+            if attempts.iter().all(|attempt| executed.contains(attempt)) {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        Err("handlers did not begin within 5 s".into())
+    }
+
+    /// Complains if a key whose handler has begun has no effect, though nobody has repeated its request: for faults
+    /// that strike clients only.
+    ///
+    /// # Errors
+    ///
+    /// When the database does not answer.
+    pub(crate) async fn expect_done(&mut self) -> Fallible<()> {
+        let still = format!("SELECT count(*) = 0 FROM {LOCKS}");
+        self.database.until(&still, SETTLE).await?;
+        let done = self
+            .database
+            .query("SELECT DISTINCT scope, operation, key FROM effects")
+            .await?;
+        let done: HashSet<_> = done
+            .iter()
+            .map(|row| Key {
+                scope: row.get(0),
+                operation: row.get(1),
+                key: row.get(2),
+            })
+            .collect();
+        let attempts = self.history.attempts();
+        for number in self.executed() {
+            let request = attempts.get(number).map(|attempt| &attempt.request);
+            if let Some(request) = request
+                && !done.contains(&Key::of(request))
+            {
+                let lost = "its handler had begun, its client hung up, and its work is lost";
+                self.complaints.push(Violation::of("I2", request, lost));
+            }
+        }
+        Ok(())
+    }
+
+    /// The attempts that were in flight at a moment and came to nothing.
+    pub(crate) fn failed_in_flight(&self, at: Duration) -> Vec<String> {
+        let attempts = self.history.attempts();
+        let in_flight = attempts.iter().filter(|attempt| {
+            let returned = attempt.returned.as_ref();
+            attempt.invoked < at && returned.is_some_and(|(returned, _)| *returned > at)
+        });
+        in_flight
+            .filter_map(|attempt| attempt.returned.as_ref())
+            .filter(|(_, outcome)| outcome.told() == Told::Unknown)
+            .map(|(_, outcome)| format!("{outcome:?}"))
+            .collect()
     }
 
     /// Complains about a bound that the fault itself checks.
@@ -302,7 +460,7 @@ impl Trial {
             left.push(format!("{sessions} sessions for pools of {pools}"));
         }
         for service in &self.services {
-            let [size, available, waiting] = pool_status(service).await?;
+            let [size, available, waiting] = service.pool_status().await?;
             if size != available || waiting > 0 || size > self.plan.pool {
                 left.push(format!(
                     "a pool with {size} connections, of which {available} are there, and {waiting} that wait"
@@ -322,17 +480,4 @@ struct Asked {
     open: Vec<Arc<Request>>,
     answered: Vec<Arc<Request>>,
     unknown: usize,
-}
-
-/// Asks a service how full its pool is: open connections, idle ones, requests that wait.
-///
-/// # Errors
-///
-/// When it does not answer.
-pub(crate) async fn pool_status(service: &Service) -> Fallible<[usize; 3]> {
-    let mut connection = Connection::open(service.address).await?;
-    connection
-        .send("GET /pool HTTP/1.1\r\nhost: lab\r\nconnection: close\r\n\r\n")
-        .await?;
-    Ok(serde_json::from_slice(&connection.receive().await?.body)?)
 }

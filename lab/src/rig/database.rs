@@ -14,11 +14,11 @@ pub(crate) const OPENING: i64 = 1_000_000;
 pub(crate) const ACCOUNTS: i32 = 100;
 
 /// The tables of the handler under test. `effects` has no unique constraint, so that a second effect shows;
-/// `began` is when the effect's transaction claimed its key.
+/// `began` is when its handler began, `written` when it was written.
 const TABLES: &str = "
     CREATE TABLE effects (id bigserial, scope text NOT NULL, operation text NOT NULL, key text NOT NULL,
         execution uuid NOT NULL DEFAULT gen_random_uuid(), payer int NOT NULL, payee int NOT NULL,
-        amount bigint NOT NULL, began timestamptz NOT NULL DEFAULT now(),
+        amount bigint NOT NULL, began timestamptz NOT NULL,
         written timestamptz NOT NULL DEFAULT clock_timestamp());
     CREATE INDEX ON effects (key);
     CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL, moves bigint NOT NULL DEFAULT 0)

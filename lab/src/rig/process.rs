@@ -2,10 +2,11 @@
 
 use std::{env, fs, net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
+use idem_tests::raw_http::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
+    process::{Child, ChildStdin, Command},
     time::timeout,
 };
 
@@ -21,32 +22,25 @@ pub(crate) struct Service {
     environment: Vec<(String, String)>,
     log: PathBuf,
     child: Child,
+    /// The service ends when this is closed.
+    input: ChildStdin,
     /// Open descriptors when it had started.
     descriptors: usize,
 }
 
 impl Service {
-    /// Starts one and waits until it listens.
-    ///
-    /// # Errors
-    ///
-    /// When it does not.
-    pub(crate) async fn start(setup: Setup, log: PathBuf) -> Fallible<Self> {
-        Self::wrapped(setup, log, Vec::new(), Vec::new()).await
-    }
-
-    /// Starts one below another program, and with more in its environment.
+    /// Starts one, perhaps below another program and with more in its environment, and waits until it listens.
     ///
     /// # Errors
     ///
     /// When it does not listen in time.
-    pub(crate) async fn wrapped(
+    pub(crate) async fn start(
         setup: Setup,
         log: PathBuf,
         wrapper: Vec<String>,
         environment: Vec<(String, String)>,
     ) -> Fallible<Self> {
-        let (child, address) = spawn(&setup, &log, &wrapper, &environment).await?;
+        let (child, input, address) = spawn(&setup, &log, &wrapper, &environment).await?;
         let setup = Setup {
             port: address.port(),
             ..setup
@@ -58,9 +52,10 @@ impl Service {
             environment,
             log,
             child,
+            input,
             descriptors: 0,
         };
-        service.descriptors = service.count_descriptors();
+        service.settle_in().await?;
         Ok(service)
     }
 
@@ -80,10 +75,30 @@ impl Service {
     ///
     /// When it does not listen in time.
     pub(crate) async fn restart(&mut self) -> Fallible<()> {
-        let (child, _) = spawn(&self.setup, &self.log, &self.wrapper, &self.environment).await?;
+        let (child, input, _) =
+            spawn(&self.setup, &self.log, &self.wrapper, &self.environment).await?;
         self.child = child;
+        self.input = input;
+        self.settle_in().await
+    }
+
+    /// Waits until its workers serve.
+    async fn settle_in(&mut self) -> Fallible<()> {
+        self.pool_status().await?;
         self.descriptors = self.count_descriptors();
         Ok(())
+    }
+
+    /// Asks how full its pool is: open connections, idle ones, requests that wait.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer.
+    pub(crate) async fn pool_status(&self) -> Fallible<[usize; 3]> {
+        let mut connection = Connection::open(self.address).await?;
+        let question = "GET /pool HTTP/1.1\r\nhost: lab\r\nconnection: close\r\n\r\n";
+        connection.send(question).await?;
+        Ok(serde_json::from_slice(&connection.receive().await?.body)?)
     }
 
     /// Waits until it has ended by itself, and tells whether it did well.
@@ -133,7 +148,7 @@ async fn spawn(
     log: &PathBuf,
     wrapper: &[String],
     environment: &[(String, String)],
-) -> Fallible<(Child, SocketAddr)> {
+) -> Fallible<(Child, ChildStdin, SocketAddr)> {
     let program = env::current_exe()?;
     let program = program.to_str().ok_or("this program's path is no text")?;
     let setup = serde_json::to_string(setup)?;
@@ -150,10 +165,12 @@ async fn spawn(
         .stderr(log)
         .kill_on_drop(true)
         .spawn()?;
+    // Waiting for a child closes its input.
+    let input = child.stdin.take().ok_or("the service has no input")?;
     let output = child.stdout.take().ok_or("the service has no output")?;
     let mut lines = BufReader::new(output).lines();
     let line = timeout(Duration::from_secs(20), lines.next_line()).await;
     let line = line.map_err(|_| "the service did not listen within 20 s")??;
     let line = line.ok_or("the service ended before it listened; its log says why")?;
-    Ok((child, line.parse()?))
+    Ok((child, input, line.parse()?))
 }

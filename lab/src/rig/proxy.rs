@@ -6,9 +6,8 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU16, AtomicU64, Ordering},
+        atomic::{AtomicU16, Ordering},
     },
-    time::Duration,
 };
 
 use tokio::{
@@ -69,8 +68,6 @@ type OnCut = Box<dyn Fn(&str) + Send + Sync>;
 
 struct Shared {
     server: AtomicU16,
-    /// Held back before each answer, in microseconds.
-    latency: AtomicU64,
     rules: Mutex<(Vec<Rule>, fastrand::Rng)>,
     traffic: watch::Sender<Traffic>,
     on_cut: OnCut,
@@ -91,7 +88,6 @@ impl Proxy {
         let port = listener.local_addr()?.port();
         let shared = Arc::new(Shared {
             server: AtomicU16::new(server),
-            latency: AtomicU64::new(0),
             rules: Mutex::new((Vec::new(), fastrand::Rng::with_seed(seed))),
             traffic: watch::Sender::new(Traffic::Flows),
             on_cut: Box::new(on_cut),
@@ -112,12 +108,6 @@ impl Proxy {
     /// Does this to all traffic from now on.
     pub(crate) fn set_traffic(&self, traffic: Traffic) {
         self.shared.traffic.send_replace(traffic);
-    }
-
-    /// Holds answers back from now on.
-    pub(crate) fn set_latency(&self, latency: Duration) {
-        let latency = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        self.shared.latency.store(latency, Ordering::Relaxed);
     }
 
     /// Relays new connections to another server, and closes those that there are.
@@ -143,10 +133,6 @@ impl std::fmt::Debug for Shared {
 impl Shared {
     fn server(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.server.load(Ordering::SeqCst)).into()
-    }
-
-    fn latency(&self) -> Duration {
-        Duration::from_micros(self.latency.load(Ordering::Relaxed))
     }
 
     fn traffic(&self) -> Traffic {

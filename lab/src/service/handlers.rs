@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     fmt,
     future::{Ready, ready},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use actix_web::{
@@ -122,13 +122,15 @@ async fn transfer(
     tx: &Tx,
     pool: &Pool,
 ) -> Result<Answer, Failure> {
+    let began = tx.query_typed_one("SELECT clock_timestamp()", &[]).await?;
+    let began: SystemTime = began.get(0);
     steps(&order.before, order, tx, pool).await?;
     let operation = request.match_pattern().unwrap_or_default();
-    let insert = "INSERT INTO effects (scope, operation, key, payer, payee, amount) \
-                  VALUES ($1, 'POST ' || $2, $3, $4, $5, $6) RETURNING execution::text";
+    let insert = "INSERT INTO effects (scope, operation, key, payer, payee, amount, began) \
+                  VALUES ($1, 'POST ' || $2, $3, $4, $5, $6, $7) RETURNING execution::text";
     // Never prepared by name: the same handler runs behind poolers.
-    let rows = tx
-        .query_typed(
+    let row = tx
+        .query_typed_one(
             insert,
             &[
                 (&caller.0, Type::TEXT),
@@ -137,10 +139,10 @@ async fn transfer(
                 (&order.payer, Type::INT4),
                 (&order.payee, Type::INT4),
                 (&order.amount, Type::INT8),
+                (&began, Type::TIMESTAMPTZ),
             ],
         )
         .await?;
-    let row = rows.first().ok_or_else(|| Failure::status(500))?;
     let execution: String = row.get(0);
     let mut moves = [
         (order.payer, -order.amount, 1_i64),

@@ -22,6 +22,24 @@ pub(crate) struct Order {
     pub(crate) unordered: bool,
 }
 
+impl Order {
+    /// Sleeps once everything is written, for milliseconds.
+    pub(crate) fn sleeping(milliseconds: u64) -> Self {
+        Self {
+            after: vec![Step::Sleep(milliseconds)],
+            ..Self::default()
+        }
+    }
+
+    /// Sleeps before anything is written, so that it holds its key and nothing else.
+    pub(crate) fn hesitating(milliseconds: u64) -> Self {
+        Self {
+            before: vec![Step::Sleep(milliseconds)],
+            ..Self::default()
+        }
+    }
+}
+
 /// One thing that a handler does beside its work.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -13,7 +13,6 @@ use tokio::{
         TcpStream,
         tcp::{ReadHalf, WriteHalf},
     },
-    time::sleep,
 };
 
 use super::{At, Cut, Shared, Traffic};
@@ -114,10 +113,6 @@ async fn back(
 ) -> io::Result<()> {
     let mut frames = Frames::of_server();
     while server.read_buf(frames.buffer()).await? > 0 {
-        let latency = shared.latency();
-        if !latency.is_zero() {
-            sleep(latency).await;
-        }
         let mut news = BytesMut::new();
         let mut ends = false;
         while let Some(frame) = frames.take()? {
