@@ -304,9 +304,9 @@ fn one_lifetime(evidence: &Evidence, seen: &Seen<'_>) -> Vec<Broken> {
                 .returned
                 .as_ref()
                 .and_then(|(_, outcome)| outcome.status());
-            let same = attempt.request == acknowledged.request;
+            let same = attempt.request.content() == acknowledged.request.content();
             match status {
-                Some(409) => broken.push((
+                Some(409) if same => broken.push((
                     "I3",
                     format!("attempt {number} was told to wait after an acknowledgement"),
                 )),
@@ -328,7 +328,7 @@ fn one_lifetime(evidence: &Evidence, seen: &Seen<'_>) -> Vec<Broken> {
         let later = seen
             .attempts
             .iter()
-            .filter(|(_, attempt)| attempt.request == refused.request);
+            .filter(|(_, attempt)| attempt.request.content() == refused.request.content());
         for (number, attempt) in later {
             if attempt.invoked > at && evidence.executed.contains(number) {
                 broken.push(("I8", format!("attempt {number} executed after its refusal")));
@@ -392,9 +392,9 @@ fn is_effect(reply: &Reply) -> bool {
 /// All final answers of one request are the same; at most one without the replay mark.
 fn same_answers<'a>(answers: impl Iterator<Item = (&'a Request, &'a Reply)>) -> Vec<Broken> {
     let mut broken = Vec::new();
-    let mut first: HashMap<&Request, (&Reply, usize)> = HashMap::new();
+    let mut first: HashMap<_, (&Reply, usize)> = HashMap::new();
     for (request, reply) in answers {
-        let (known, fresh) = first.entry(request).or_insert((reply, 0));
+        let (known, fresh) = first.entry(request.content()).or_insert((reply, 0));
         *fresh += usize::from(!reply.replayed);
         if (known.status, &known.body, &known.execution)
             != (reply.status, &reply.body, &reply.execution)

@@ -39,6 +39,13 @@ pub(crate) struct Request {
     pub(crate) body: String,
 }
 
+impl Request {
+    /// What tells requests under one key apart.
+    pub(crate) fn content(&self) -> (&str, &str, &str) {
+        (self.path, self.query, &self.body)
+    }
+}
+
 /// One request as it was sent, and what came of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
