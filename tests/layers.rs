@@ -20,14 +20,26 @@ const LAYERS: [&[&str]; 5] = [
     &["gate", "protocol"],
     &["http", "settings", "sweep"],
     // The crate's root, its inline modules, and what generated code names.
-    &["lib", "__private", "postgres", "private"],
+    &["lib", "__private", "postgres", "private", "sqlite"],
 ];
 
 /// Outside crates that only some modules may name.
-const CONFINED: [(&str, &[&str]); 4] = [
+const CONFINED: [(&str, &[&str]); 5] = [
     ("actix_web", &["http", "settings", "private", "__private"]),
-    ("deadpool_postgres", &["backend::postgres"]),
-    ("tokio_postgres", &["backend::postgres"]),
+    ("deadpool_postgres", &["backend::postgres::deadpool"]),
+    ("tokio_postgres", &["backend::postgres::deadpool"]),
+    (
+        "sqlx",
+        &[
+            "backend::held",
+            "backend::postgres::sqlx",
+            "backend::sqlite",
+            // The backend's own module has the driver's name.
+            "backend::postgres",
+            "lib",
+            "postgres",
+        ],
+    ),
     (
         "tokio",
         &[
@@ -91,6 +103,12 @@ fn upward_paths_are_found_however_they_are_written() {
         ("model/key.rs", "use tokio::sync::Mutex;"),
         ("gate.rs", "use ::tokio_postgres::Row;"),
         ("backend/mod.rs", "use deadpool_postgres as pool;"),
+        (
+            "backend/postgres/error.rs",
+            "use tokio_postgres::Error as Driver;",
+        ),
+        ("backend/sqlite/tx.rs", "use tokio_postgres::Row;"),
+        ("protocol.rs", "use sqlx::Error;"),
         ("protocol.rs", "fn f(_: actix_web::HttpRequest) {}"),
         ("novelty.rs", ""),
         ("error.rs", "use crate::novelty::X;"),
@@ -116,7 +134,7 @@ fn downward_paths_comments_and_texts_are_no_faults() {
             "#[cfg(test)] mod tests { use super::{super::Scope, *}; }",
         ),
         (
-            "backend/postgres/tx.rs",
+            "backend/postgres/deadpool/tx.rs",
             "use super::{Backend, super::super::model::Key};\nuse tokio_postgres::Row;",
         ),
         (

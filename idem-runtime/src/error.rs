@@ -15,6 +15,12 @@ pub enum StoreError {
          once, or a handler that takes a second connection from the same pool"
     )]
     Busy,
+    /// SQLite's one writer was somebody else for too long.
+    #[error(
+        "the turn to write did not come in time: SQLite has one writer, and guarded handlers that \
+         run long, or another process that writes, hold up all others"
+    )]
+    Locked,
     /// The database could not be reached, or the connection broke.
     #[error("the database cannot be reached: {0}")]
     Unreachable(String),

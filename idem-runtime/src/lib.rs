@@ -38,11 +38,15 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `postgres` | yes | PostgreSQL through deadpool-postgres |
+//! | `sqlx-postgres` | no | PostgreSQL through sqlx |
+//! | `sqlite` | no | SQLite through sqlx |
 //! | `compress` | yes | request bodies in gzip, deflate, brotli and zstd; without it they are answered 415 |
 //! | `uuid` | no | `uuid::Uuid` as a scope and as a key |
 
-#[cfg(not(feature = "postgres"))]
-compile_error!("idem-runtime needs a backend: enable the feature `postgres`");
+#[cfg(not(any(feature = "postgres", feature = "sqlite", feature = "sqlx-postgres")))]
+compile_error!(
+    "idem-runtime needs a backend: enable the feature `postgres`, `sqlx-postgres` or `sqlite`"
+);
 
 mod backend;
 mod error;
@@ -57,13 +61,22 @@ mod sweep;
 #[path = "private.rs"]
 pub mod __private;
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
 pub mod postgres {
-    //! PostgreSQL through deadpool-postgres.
+    //! PostgreSQL, through deadpool-postgres or sqlx.
 
-    pub use crate::backend::postgres::{
-        MIGRATIONS, PoolBuilder, Postgres, Savepoint, StatementMode, Tx, pool,
-    };
+    #[cfg(feature = "postgres")]
+    pub use crate::backend::postgres::deadpool::{PoolBuilder, Postgres, Savepoint, Tx, pool};
+    #[cfg(feature = "sqlx-postgres")]
+    pub use crate::backend::postgres::sqlx::SqlxPostgres;
+    pub use crate::backend::postgres::{MIGRATIONS, StatementMode};
+}
+
+#[cfg(feature = "sqlite")]
+pub mod sqlite {
+    //! SQLite through sqlx.
+
+    pub use crate::backend::sqlite::{MIGRATIONS, PoolBuilder, Sqlite, pool};
 }
 
 pub use idem_macros::{ScopeKey, idempotent};

@@ -11,7 +11,7 @@ use crate::{
     backend::{Backend, Call, Claimed, Entry, KeepError, Open, Session},
     error::StoreError,
     gate::{Entered, Gate, Pass, State, Verdict},
-    model::{Decision, Fingerprint, Found, Kind, Record, Snapshot, decide},
+    model::{Decision, Fate, Fingerprint, Found, Kind, Record, Snapshot, decide},
 };
 
 /// How often a handler runs for one request before the answer is 503.
@@ -71,8 +71,8 @@ pub(crate) enum Mistake {
 /// Says what a request is to be answered.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The handler's own answer, and what is kept of it.
-    Answer(Option<Kind>),
+    /// The handler's own answer, and what has become of its writes.
+    Answer(Fate),
     /// A stored answer.
     Replay(Arc<Record>),
     /// The key had its effect, or runs, for another request.
@@ -255,7 +255,7 @@ async fn execute<B: Backend>(
                 // then that is the answer, not the refusal.
                 Ran::Refuse(snapshot) => {
                     refusal = Some(snapshot);
-                    claimed = match open.again(call).await {
+                    claimed = match Box::pin(open.again(call)).await {
                         Ok(claimed) => claimed,
                         Err(_) => resolve(backend, call).await?,
                     };
@@ -263,11 +263,12 @@ async fn execute<B: Backend>(
                 }
                 Ran::Again => {
                     open.give_up().await;
-                    claimed = claim(backend, call, until, || handler.is_wanted()).await?;
+                    let again = claim(backend, call, until, || handler.is_wanted());
+                    claimed = Box::pin(again).await?;
                     continue;
                 }
                 Ran::Release => {
-                    return Ok(End::undone(Outcome::Answer(None), open).await);
+                    return Ok(End::undone(Outcome::Answer(Fate::Release), open).await);
                 }
                 Ran::Failed(mistake) => return Ok(End::mistaken(mistake, open).await),
             }
@@ -287,7 +288,11 @@ async fn execute<B: Backend>(
                     snapshot,
                 });
                 let verdict = Verdict::Recorded(record);
-                return Ok(End::new(Outcome::Answer(Some(kind)), verdict, None));
+                let fate = match kind {
+                    Kind::Effect => Fate::Commit,
+                    Kind::Refusal => Fate::Refuse,
+                };
+                return Ok(End::new(Outcome::Answer(fate), verdict, None));
             }
             Err(KeepError::InDoubt(cause) | KeepError::Overtaken(cause)) => {
                 tracing::debug!(%cause, "in doubt or overtaken: claiming the key again");
@@ -313,11 +318,11 @@ pub(crate) async fn run_unrecorded<B: Backend>(
     };
     match handler.run(&mut open, true).await {
         Ran::Commit(_) => match open.commit().await {
-            Ok(()) => End::new(Outcome::Answer(None), Verdict::Free, None),
+            Ok(()) => End::new(Outcome::Answer(Fate::Commit), Verdict::Free, None),
             Err(error) => End::not_kept(error),
         },
         Ran::Refuse(_) | Ran::Release | Ran::Again => {
-            End::undone(Outcome::Answer(None), open).await
+            End::undone(Outcome::Answer(Fate::Release), open).await
         }
         Ran::Failed(mistake) => End::mistaken(mistake, open).await,
     }
@@ -382,7 +387,7 @@ async fn claim<B: Backend>(
 async fn resolve<B: Backend>(backend: &B, call: &Call) -> Result<Claimed<B::Open>, StoreError> {
     let until = Instant::now() + RESOLVE;
     loop {
-        match claim(backend, call, until, || true).await {
+        match Box::pin(claim(backend, call, until, || true)).await {
             Err(_) if Instant::now() < until => sleep(jitter()).await,
             known => return known,
         }

@@ -10,8 +10,8 @@ use std::{
 
 use actix_web::{Error, HttpRequest, HttpResponse};
 
-#[cfg(feature = "postgres")]
-use crate::backend::postgres::{self, Postgres, StatementMode};
+#[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
+use crate::backend::postgres::{Options, StatementMode};
 use crate::{
     backend::{Backend, Pool},
     error::{SettingsError, StoreError},
@@ -42,9 +42,17 @@ use crate::{
 ///
 /// Clones share everything. Several databases live in nested `web::scope`s, each with an
 /// `Idempotency` of its own in its app data.
-pub struct Idempotency<B = Postgres> {
+pub struct Idempotency<B = Usual> {
     inner: Arc<Inner<B>>,
 }
+
+/// What `Idempotency` alone stands for.
+#[cfg(feature = "postgres")]
+type Usual = crate::backend::postgres::deadpool::Postgres;
+
+/// Without the feature `postgres` it stands for no backend: `Idempotency<B>` has to say which.
+#[cfg(not(feature = "postgres"))]
+type Usual = ();
 
 struct Inner<B> {
     backend: B,
@@ -230,29 +238,6 @@ impl<P: Pool> Builder<P> {
         self
     }
 
-    /// Makes settings that hold for one request's transaction alone, such as the tenant that
-    /// row-level security looks at. They travel with the claim and cost no round trip.
-    ///
-    /// ```
-    /// # use idem_runtime::{Idempotency, postgres};
-    /// # fn build(pool: deadpool_postgres::Pool) -> Result<Idempotency, idem_runtime::SettingsError> {
-    /// Idempotency::builder(pool)
-    ///     .transaction_settings(|request| {
-    ///         let tenant = request.headers().get("x-tenant");
-    ///         let tenant = tenant.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    ///         vec![("app.tenant".to_owned(), tenant.to_owned())]
-    ///     })
-    ///     .build()
-    /// # }
-    /// ```
-    pub fn transaction_settings(
-        mut self,
-        of: impl Fn(&HttpRequest) -> Vec<(String, String)> + Send + Sync + 'static,
-    ) -> Self {
-        self.hooks.settings = Box::new(of);
-        self
-    }
-
     /// Renders the framework's own answers in another form than `application/problem+json`.
     ///
     /// ```
@@ -307,8 +292,31 @@ impl<P: Pool> fmt::Debug for Builder<P> {
     }
 }
 
-#[cfg(feature = "postgres")]
-impl Builder<postgres::Deadpool> {
+#[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
+impl<P: Pool<Options = Options>> Builder<P> {
+    /// Makes settings that hold for one request's transaction alone, such as the tenant that
+    /// row-level security looks at. They travel with the claim and cost no round trip.
+    ///
+    /// ```
+    /// # use idem_runtime::{Idempotency, postgres};
+    /// # fn build(pool: deadpool_postgres::Pool) -> Result<Idempotency, idem_runtime::SettingsError> {
+    /// Idempotency::builder(pool)
+    ///     .transaction_settings(|request| {
+    ///         let tenant = request.headers().get("x-tenant");
+    ///         let tenant = tenant.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    ///         vec![("app.tenant".to_owned(), tenant.to_owned())]
+    ///     })
+    ///     .build()
+    /// # }
+    /// ```
+    pub fn transaction_settings(
+        mut self,
+        of: impl Fn(&HttpRequest) -> Vec<(String, String)> + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.settings = Box::new(of);
+        self
+    }
+
     /// Puts the record table into another schema (default `idem`): 1 to 63 of `a`-`z`, `0`-`9`,
     /// `_`.
     pub fn schema(mut self, name: impl Into<String>) -> Self {

@@ -1,7 +1,10 @@
 //! Stricter isolation levels, and errors that mean "run again".
 
+use std::time::Duration;
+
 use idem_tests::{
     database::Database,
+    relay::Relay,
     service::{
         EFFECTS, Reply, Service, Setup,
         handlers::Failure,
@@ -9,7 +12,7 @@ use idem_tests::{
     },
 };
 use reqwest::StatusCode;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 
 async fn service(database: &Database) -> Service {
     Service::start(&database.url()).await
@@ -142,11 +145,11 @@ async fn record_that_the_claim_could_not_see_is_the_answer_and_the_handler_ran_i
 }
 
 #[tokio::test]
-async fn refusal_that_the_snapshot_hides_does_not_become_an_effect() {
+async fn refusal_that_the_claim_could_not_see_does_not_become_an_effect() {
     let database = EFFECTS.database();
     let service = service(&database).await;
     let script = Script::sleeping(1_000);
-    for path in ["/repeatable", "/serializable"] {
+    for path in ["/effects", "/repeatable", "/serializable"] {
         let stored = send(&service, path, "stored", &script).await;
         stored.assert(StatusCode::CREATED, false);
         let effects = database.effects();
@@ -165,6 +168,41 @@ async fn refusal_that_the_snapshot_hides_does_not_become_an_effect() {
         assert_eq!(database.effects(), effects);
     }
     database.assert_clean(4).await;
+}
+
+#[tokio::test]
+async fn effect_that_the_second_claim_could_not_see_is_the_answer_and_not_the_refusal() {
+    let database = EFFECTS.database();
+    let relay = Relay::start(database.port(), Duration::ZERO);
+    let service = Service::start(&relay.url(database.name())).await;
+    let script = Script {
+        status: 402,
+        ..Script::sleeping(500)
+    };
+    service.post("stored", &script).await;
+    let request = service.client.request("/effects").key("k");
+    let running = tokio::spawn(request.script(&script).send());
+    database.until_asleep_in_rust(1).await;
+    // From now on there is time between an answer and what the service sends next.
+    relay.set_latency(Duration::from_millis(1_500));
+    let claimed_again = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' \
+                         AND query LIKE '%pg_try_advisory_xact_lock%'";
+    let limit = Instant::now() + Duration::from_secs(20);
+    while database.run_sql(claimed_again).unwrap() == "0" {
+        assert!(Instant::now() < limit, "nobody claims the key again");
+    }
+    // The effect of this very request, committed after the second claim's snapshot.
+    database
+        .run_sql(
+            "INSERT INTO idem.records SELECT scope, operation, 'k', '', fingerprint, 201, headers, 'paid', \
+             created_at, expires_at FROM idem.records WHERE key = 'stored'",
+        )
+        .unwrap();
+    let reply = running.await.unwrap();
+    reply.assert(StatusCode::CREATED, true);
+    assert_eq!(reply.text(), "paid");
+    let refusals = "SELECT count(*) FROM idem.records WHERE key = 'k' AND request <> ''";
+    assert_eq!(database.run_sql(refusals).unwrap(), "0");
 }
 
 #[tokio::test]

@@ -1,13 +1,21 @@
 //! The line between the protocol and a database: a few methods, each one flight.
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
+mod driver;
+#[cfg(any(feature = "sqlite", feature = "sqlx-postgres"))]
+mod held;
+#[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
 pub(crate) mod postgres;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+
 use crate::{
     error::{SettingsError, StoreError},
-    model::{Fingerprint, Found, Identity, Isolation, Kind, Snapshot},
+    model::{Fingerprint, Found, Identity, Isolation, Kind, Record, Snapshot},
 };
 
 /// Stores records in one kind of database, through one kind of pool.
@@ -109,6 +117,68 @@ pub struct Claimed<O> {
     pub(crate) expired: bool,
 }
 
+impl<O> Claimed<O> {
+    /// Reads the rows that the lookup brought.
+    ///
+    /// # Errors
+    ///
+    /// When one of them cannot be read.
+    pub(crate) fn new<'a>(
+        open: O,
+        locked: bool,
+        rows: impl IntoIterator<Item = Stored<'a>>,
+    ) -> Result<Self, StoreError> {
+        let mut found = Found::default();
+        let mut expired = false;
+        for row in rows {
+            if !row.live {
+                expired = true;
+                continue;
+            }
+            let record = Arc::new(row.record()?);
+            match record.kind {
+                Kind::Effect => found.effect = Some(record),
+                Kind::Refusal => found.refusal = Some(record),
+            }
+        }
+        Ok(Self {
+            open,
+            locked,
+            found,
+            expired,
+        })
+    }
+}
+
+/// Holds one row of the record table.
+pub(crate) struct Stored<'a> {
+    /// Empty for the effect.
+    pub(crate) request: &'a [u8],
+    pub(crate) fingerprint: &'a [u8],
+    pub(crate) status: i16,
+    pub(crate) headers: &'a [u8],
+    pub(crate) body: &'a [u8],
+    /// Whether its lifetime has not ended.
+    pub(crate) live: bool,
+}
+
+impl Stored<'_> {
+    fn record(&self) -> Result<Record, StoreError> {
+        let kind = match self.request {
+            [] => Kind::Effect,
+            _ => Kind::Refusal,
+        };
+        let body = Bytes::copy_from_slice(self.body);
+        let snapshot = Snapshot::decode(self.status, self.headers, body)
+            .map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        Ok(Record {
+            kind,
+            fingerprint: self.fingerprint.into(),
+            snapshot,
+        })
+    }
+}
+
 /// Holds what flight 2 stores.
 #[derive(Debug)]
 pub struct Entry<'a> {
@@ -149,7 +219,10 @@ impl KeepError {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction that the runtime can supply",
     label = "no backend supplies this",
-    note = "the handler's one reference parameter is its transaction: `tx: &idem_runtime::postgres::Tx`"
+    note = "the handler's one reference parameter is its transaction, and its type chooses the backend:\n\
+            `tx: &idem_runtime::postgres::Tx` with the feature `postgres` (PostgreSQL through deadpool-postgres)\n\
+            `tx: &mut sqlx::PgConnection` or `tx: &mut sqlx::Transaction<'_, sqlx::Postgres>` with the feature `sqlx-postgres`\n\
+            `tx: &mut sqlx::SqliteConnection` or `tx: &mut sqlx::Transaction<'_, sqlx::Sqlite>` with the feature `sqlite`"
 )]
 pub trait Supply: 'static {
     /// The backend that the type belongs to.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    future::Future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -11,12 +10,12 @@ use tokio::sync::watch;
 /// Knows which executions run.
 #[derive(Debug)]
 pub(crate) struct Executions {
-    running: Arc<Mutex<Running>>,
+    numbers: Arc<Mutex<Numbers>>,
     ended: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
-struct Running {
+struct Numbers {
     next: u64,
     live: BTreeSet<u64>,
 }
@@ -24,41 +23,34 @@ struct Running {
 impl Default for Executions {
     fn default() -> Self {
         Self {
-            running: Arc::default(),
+            numbers: Arc::default(),
             ended: watch::Sender::new(()),
         }
     }
 }
 
 impl Executions {
-    /// Runs `execution` as one that a stop has to wait for, from now on.
-    pub(crate) fn track<F: Future>(
-        &self,
-        execution: F,
-    ) -> impl Future<Output = F::Output> + use<F> {
+    /// Counts an execution as one that a stop has to wait for, until this is dropped.
+    pub(crate) fn begin(&self) -> Running {
         let number = {
-            let mut running = lock(&self.running);
-            running.next += 1;
-            let number = running.next;
-            running.live.insert(number);
+            let mut numbers = lock(&self.numbers);
+            numbers.next += 1;
+            let number = numbers.next;
+            numbers.live.insert(number);
             number
         };
-        let tracked = Tracked {
-            running: Arc::clone(&self.running),
+        Running {
+            numbers: Arc::clone(&self.numbers),
             ended: self.ended.clone(),
             number,
-        };
-        async move {
-            let _tracked = tracked;
-            execution.await
         }
     }
 
     /// Waits until every execution has ended that runs now.
     pub(crate) async fn drained(&self) {
         let mut ended = self.ended.subscribe();
-        let last = lock(&self.running).next;
-        while lock(&self.running)
+        let last = lock(&self.numbers).next;
+        while lock(&self.numbers)
             .live
             .first()
             .is_some_and(|first| *first <= last)
@@ -69,49 +61,39 @@ impl Executions {
     }
 }
 
-struct Tracked {
-    running: Arc<Mutex<Running>>,
+/// An execution that has not ended.
+#[derive(Debug)]
+pub(crate) struct Running {
+    numbers: Arc<Mutex<Numbers>>,
     ended: watch::Sender<()>,
     number: u64,
 }
 
-impl Drop for Tracked {
+impl Drop for Running {
     fn drop(&mut self) {
-        lock(&self.running).live.remove(&self.number);
+        lock(&self.numbers).live.remove(&self.number);
         self.ended.send_replace(());
     }
 }
 
-fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(numbers: &Mutex<Numbers>) -> MutexGuard<'_, Numbers> {
+    numbers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use tokio::sync::oneshot;
 
     use super::*;
 
     #[tokio::test]
     async fn draining_waits_for_what_runs_and_not_for_what_comes_later() {
         let executions = Executions::default();
-        let (end, ends) = oneshot::channel::<()>();
-        let early = executions.track(ends);
+        let early = executions.begin();
         let mut drained = Box::pin(executions.drained());
         assert!(drained.as_mut().now_or_never().is_none());
-        let (_never, later) = oneshot::channel::<()>();
-        let _later = executions.track(later);
-        end.send(()).unwrap();
-        assert!(drained.as_mut().now_or_never().is_none());
-        early.await.unwrap();
+        let _later = executions.begin();
+        drop(early);
         drained.await;
-    }
-
-    #[tokio::test]
-    async fn an_execution_that_is_dropped_has_ended() {
-        let executions = Executions::default();
-        drop(executions.track(std::future::pending::<()>()));
-        executions.drained().await;
     }
 }

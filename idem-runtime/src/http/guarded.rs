@@ -16,6 +16,7 @@ use tracing::{Instrument, Span, field};
 
 use super::{
     body,
+    executions::Running,
     extract::IdempotencyKey,
     problem::{Problem, ProblemKind},
     reply,
@@ -25,7 +26,7 @@ use crate::{
     gate::Pass,
     model::{
         Fate, Fingerprint, FingerprintInput, Identity, InvalidKey, InvalidScope, Key, KeyFrom,
-        KeySource, Kind, Policy, Scope, ScopeKey,
+        KeySource, Policy, Scope, ScopeKey,
     },
     protocol::{self, Handler, Mistake, Outcome, Ran},
     settings::Idempotency,
@@ -248,7 +249,10 @@ async fn guard<B: Backend>(
         Ok(response) => response,
         Err(Refusal::Own(error)) => {
             span.record("outcome", "rejected");
-            HttpResponse::from_error(error)
+            // An error renders itself, in code of the service's own.
+            let rendered = async { HttpResponse::from_error(error) };
+            let rendered = caught(policy, "an error's `error_response`", rendered).await;
+            rendered.unwrap_or_else(|_| Problem::new(ProblemKind::Internal).to_response())
         }
         Err(Refusal::Problem(problem)) => {
             span.record("outcome", problem.kind().name());
@@ -335,9 +339,13 @@ async fn answer<B: Backend>(
             match protocol::enter(idempotency.gate(), &call, until).await {
                 Ok(pass) => Work::Keyed { call, pass, until },
                 Err(Outcome::Mismatch) => {
-                    let end = protocol::contradict(idempotency.backend(), &call).await;
+                    let end = Box::pin(protocol::contradict(idempotency.backend(), &call)).await;
                     if let Some(open) = end.open {
-                        rt::spawn(idempotency.executions().track(open.give_up()));
+                        let running = idempotency.executions().begin();
+                        rt::spawn(async move {
+                            open.give_up().await;
+                            drop(running);
+                        });
                     }
                     return settle(report(policy, end.outcome), None);
                 }
@@ -357,11 +365,8 @@ async fn answer<B: Backend>(
         sender,
     };
     // Detached: a client that hangs up neither cancels the work nor loses the record.
-    rt::spawn(
-        idempotency
-            .executions()
-            .track(execute(work, runner).instrument(span)),
-    );
+    let running = idempotency.executions().begin();
+    rt::spawn(execute(work, runner, running).instrument(span));
     // Only a worker that is stopped by force ends the task without an answer.
     let (outcome, response) = answered.await.map_err(|_| ProblemKind::StoreUnavailable)?;
     settle(outcome, response)
@@ -377,14 +382,19 @@ enum Work {
 }
 
 /// Carries the work out, answers, and cleans up behind the answer.
-async fn execute<B: Backend>(work: Work, mut runner: Runner<B>) {
+async fn execute<B: Backend>(work: Work, mut runner: Runner<B>, running: Running) {
     let idempotency = runner.idempotency.clone();
     let end = match work {
         Work::Keyed { call, pass, until } => {
             protocol::lead(idempotency.backend(), &call, pass, until, &mut runner).await
         }
         Work::Unkeyed(session) => {
-            protocol::run_unrecorded(idempotency.backend(), &session, &mut runner).await
+            Box::pin(protocol::run_unrecorded(
+                idempotency.backend(),
+                &session,
+                &mut runner,
+            ))
+            .await
         }
     };
     // Also for a client that has hung up.
@@ -393,6 +403,7 @@ async fn execute<B: Backend>(work: Work, mut runner: Runner<B>) {
     if let Some(open) = end.open {
         open.give_up().await;
     }
+    drop(running);
 }
 
 /// Runs a handler for the protocol and remembers its own answer.
@@ -471,9 +482,9 @@ fn report(policy: &Policy, outcome: Outcome) -> Outcome {
         handler, location, ..
     } = policy;
     let name = match &outcome {
-        Outcome::Answer(Some(Kind::Effect)) => "executed",
-        Outcome::Answer(Some(Kind::Refusal)) => "refused",
-        Outcome::Answer(None) => "released",
+        Outcome::Answer(Fate::Commit) => "executed",
+        Outcome::Answer(Fate::Refuse) => "refused",
+        Outcome::Answer(Fate::Release) => "released",
         Outcome::Replay(_) => "replayed",
         Outcome::Mismatch => "key-reused",
         Outcome::InProgress => "in-progress",

@@ -2,111 +2,102 @@
 
 use std::fmt::Write;
 
-use deadpool_postgres::{PoolError, TimeoutType};
-use tokio_postgres::{
-    Error,
-    error::{DbError, Severity, SqlState},
-};
-
 use crate::{backend::KeepError, error::StoreError};
 
-/// Decides from both answers of flight 2 what has become of the transaction.
-///
-/// COMMIT alone proves nothing: after a failed statement the server answers it with a rollback
-/// that the driver reports as success.
-pub(super) fn judge(last: Result<(), Error>, commit: Result<(), Error>) -> Result<(), KeepError> {
-    let (error, by_commit) = match (last, commit) {
-        (Ok(()), Ok(())) => return Ok(()),
-        (Err(error), _) => (error, false),
-        (Ok(()), Err(error)) => (error, true),
-    };
-    let Some(refusal) = rollback(&error) else {
-        return Err(KeepError::InDoubt(store_error(&error)));
-    };
-    let code = refusal.code();
-    Err(match *code {
-        SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
-            KeepError::Overtaken(store_error(&error))
-        }
-        // Another request's effect, or this one's after all, stands under the key.
-        SqlState::UNIQUE_VIOLATION if !by_commit => KeepError::Overtaken(store_error(&error)),
-        SqlState::IN_FAILED_SQL_TRANSACTION => KeepError::Swallowed,
-        SqlState::NOT_NULL_VIOLATION if refusal.column() == Some("expires_at") => KeepError::Ended,
-        SqlState::DIVISION_BY_ZERO if !by_commit => KeepError::Ended,
-        _ => KeepError::Refused(store_error(&error)),
-    })
+/// Holds what went wrong, whichever driver says it.
+pub(super) enum Failure<'a> {
+    /// The server has answered.
+    Server(Refusal<'a>),
+    /// It has not; the driver's own words.
+    Connection(String),
 }
 
-/// Returns the server's error if it is certain that it rolled the transaction back. A session that
-/// is being ended may have committed: its severity is FATAL.
-fn rollback(error: &Error) -> Option<&DbError> {
-    let error = error.as_db_error()?;
-    let severity = error.parsed_severity();
-    (severity == Some(Severity::Error)).then_some(error)
+/// Holds a server's error.
+pub(super) struct Refusal<'a> {
+    /// The SQLSTATE.
+    pub(super) code: &'a str,
+    pub(super) message: &'a str,
+    /// Whether the statement is over, and no more than that. A session that is being ended may have
+    /// committed: its severity is FATAL.
+    pub(super) is_error: bool,
+    pub(super) table: Option<&'a str>,
+    pub(super) column: Option<&'a str>,
+    pub(super) constraint: Option<&'a str>,
+}
+
+const SERIALIZATION_FAILURE: &str = "40001";
+const DEADLOCK: &str = "40P01";
+
+/// Decides from a failure of flight 2, by COMMIT or by a statement before it, what has become of
+/// the transaction.
+pub(super) fn judge(failure: &Failure<'_>, by_commit: bool) -> KeepError {
+    let error = store_error(failure);
+    let Failure::Server(refusal @ Refusal { is_error: true, .. }) = failure else {
+        return KeepError::InDoubt(error);
+    };
+    match refusal.code {
+        SERIALIZATION_FAILURE | DEADLOCK => KeepError::Overtaken(error),
+        // Another request's effect, or this one's after all, stands under the key.
+        "23505" if !by_commit => KeepError::Overtaken(error),
+        // A statement of the handler had failed.
+        "25P02" => KeepError::Swallowed,
+        // A column that the record's statement leaves empty on purpose.
+        "23502" if !by_commit => match refusal.column {
+            Some("created_at") => KeepError::Overtaken(error),
+            Some("expires_at") => KeepError::Ended,
+            _ => KeepError::Refused(error),
+        },
+        // The division by zero that stands for the same without a record.
+        "22012" if !by_commit => KeepError::Ended,
+        _ => KeepError::Refused(error),
+    }
 }
 
 /// Whether the connection, not the request, is at fault: another one may do.
-pub(super) fn is_stale(error: &Error) -> bool {
-    let Some(refusal) = error.as_db_error() else {
-        return true;
-    };
-    // A session that is being ended; or a connection that was left in a transaction, failed or of
-    // another kind than ours; or a pooler that has changed the server's end.
-    refusal.parsed_severity() == Some(Severity::Fatal)
-        || [
-            SqlState::IN_FAILED_SQL_TRANSACTION,
-            SqlState::ACTIVE_SQL_TRANSACTION,
-            SqlState::INVALID_SQL_STATEMENT_NAME,
-            SqlState::ADMIN_SHUTDOWN,
-            SqlState::CRASH_SHUTDOWN,
-        ]
-        .contains(refusal.code())
+pub(super) fn is_stale(failure: &Failure<'_>) -> bool {
+    match failure {
+        Failure::Connection(_) => true,
+        // A session that is being ended; or a connection that was left in a transaction, failed or
+        // of another kind than ours; or a pooler that has changed the server's end.
+        Failure::Server(refusal) => {
+            !refusal.is_error
+                || ["25P02", "25001", "26000", "57P01", "57P02"].contains(&refusal.code)
+        }
+    }
 }
 
-pub(super) fn store_error(error: &Error) -> StoreError {
-    let Some(refusal) = error.as_db_error() else {
-        // The driver's own text says what it was doing, its source what went wrong.
-        let source = std::error::Error::source(error).map(|source| format!(": {source}"));
-        return StoreError::Unreachable(format!("{error}{}", source.unwrap_or_default()));
+pub(super) fn store_error(failure: &Failure<'_>) -> StoreError {
+    let refusal = match failure {
+        Failure::Server(refusal) => refusal,
+        Failure::Connection(text) => return StoreError::Unreachable(text.clone()),
     };
-    let code = refusal.code();
-    match *code {
-        SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
-            StoreError::Conflict(code.code().to_owned())
-        }
-        SqlState::UNDEFINED_TABLE | SqlState::INVALID_SCHEMA_NAME | SqlState::UNDEFINED_COLUMN => {
-            StoreError::Schema(describe(refusal))
-        }
-        _ => match code.code().get(..2) {
-            Some("08" | "53" | "57") => StoreError::Unreachable(describe(refusal)),
-            _ => StoreError::Refused(describe(refusal)),
+    match refusal.code {
+        SERIALIZATION_FAILURE | DEADLOCK => StoreError::Conflict(refusal.code.to_owned()),
+        // No such table, schema, column.
+        "42P01" | "3F000" | "42703" => StoreError::Schema(refusal.describe()),
+        code => match code.get(..2) {
+            Some("08" | "53" | "57") => StoreError::Unreachable(refusal.describe()),
+            _ => StoreError::Refused(refusal.describe()),
         },
     }
 }
 
-pub(super) fn pool_error(error: PoolError) -> StoreError {
-    match error {
-        PoolError::Timeout(TimeoutType::Wait) => StoreError::Busy,
-        PoolError::Backend(error) => store_error(&error),
-        other => StoreError::Unreachable(other.to_string()),
-    }
-}
-
-/// Names what the server found wrong. Its messages may hold values (of a unique key, of a
-/// trigger's own text), so only those about the server itself are repeated.
-fn describe(error: &DbError) -> String {
-    let code = error.code().code();
-    let mut text = format!("SQLSTATE {code}");
-    if let Some("08" | "0A" | "25" | "28" | "3D" | "3F" | "42" | "53" | "55" | "57" | "58") =
-        code.get(..2)
-    {
-        text = format!("{} ({text})", error.message());
-    }
-    for (what, name) in [("table", error.table()), ("constraint", error.constraint())] {
-        if let Some(name) = name {
-            // Writing to a string does not fail.
-            let _ = write!(text, ", {what} `{name}`");
+impl Refusal<'_> {
+    /// Names what the server found wrong. Its messages may hold values (of a unique key, of a
+    /// trigger's own text), so only those about the server itself are repeated.
+    fn describe(&self) -> String {
+        let mut text = format!("SQLSTATE {}", self.code);
+        if let Some("08" | "0A" | "25" | "28" | "3D" | "3F" | "42" | "53" | "55" | "57" | "58") =
+            self.code.get(..2)
+        {
+            text = format!("{} ({text})", self.message);
         }
+        for (what, name) in [("table", self.table), ("constraint", self.constraint)] {
+            if let Some(name) = name {
+                // Writing to a string does not fail.
+                let _ = write!(text, ", {what} `{name}`");
+            }
+        }
+        text
     }
-    text
 }

@@ -1,30 +1,16 @@
-//! PostgreSQL through deadpool-postgres: two flights around the handler.
+//! What PostgreSQL's backends have in common: the record table, its statements, what errors mean. No driver.
 
+#[cfg(feature = "postgres")]
+pub(crate) mod deadpool;
 mod error;
-mod pool;
 mod schema;
-mod statement;
-mod tx;
+#[cfg(feature = "sqlx-postgres")]
+pub(crate) mod sqlx;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use deadpool_postgres::Client;
-/// The pool that this backend works with.
-pub(crate) use deadpool_postgres::Pool as Deadpool;
-use tokio::time::timeout;
-use tokio_postgres::Row;
-
-use self::{
-    error::{is_stale, pool_error, store_error},
-    statement::Statements,
-};
-pub use self::{
-    pool::{PoolBuilder, pool},
-    schema::MIGRATIONS,
-    statement::StatementMode,
-    tx::{Savepoint, Tx},
-};
-use super::{Backend, Call, Claimed, KeepError, Open, Pool, Session};
+pub use self::schema::MIGRATIONS;
+use super::{Call, Session};
 use crate::{
     error::{SettingsError, StoreError},
     model::Isolation,
@@ -39,25 +25,18 @@ const SWEEP: Duration = Duration::from_secs(60);
 /// How long one statement's end and the next one's beginning may be apart in a migration.
 const MIGRATION: Duration = Duration::from_secs(60);
 
-/// Keeps records in PostgreSQL, beside the tables that the handlers write.
-#[derive(Clone, Debug)]
-pub struct Postgres {
-    pool: Deadpool,
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    schema: Box<str>,
-    statements: Statements,
-    /// How long one flight may take.
-    timeout: Duration,
-    /// How long getting a connection may take: a pool need not limit how long it takes to make one.
-    patience: Duration,
-    /// The value of `client_connection_check_interval`.
-    check_interval: String,
-    /// Keeps the locks of two schemas in one database apart.
-    lock_salt: i64,
+/// Says how the protocol's statements are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StatementMode {
+    /// Prepared once a connection: for direct connections, and poolers that know prepared
+    /// statements (PgBouncer from 1.21, with `max_prepared_statements` set). The default.
+    #[default]
+    Cached,
+    /// Unnamed, planned anew each time (about 30 µs a statement, and through sqlx a round trip):
+    /// for poolers in transaction mode that do not know prepared statements. They would fail with
+    /// SQLSTATE 26000 or 42P05.
+    Unnamed,
 }
 
 /// Holds what the builder says about the store.
@@ -80,144 +59,49 @@ impl Default for Options {
     }
 }
 
-impl Postgres {
-    pub(crate) fn new(pool: Deadpool, options: Options) -> Result<Self, SettingsError> {
+/// Holds the options in the form in which requests need them.
+#[derive(Debug)]
+struct Settings {
+    schema: Box<str>,
+    /// How long one flight may take.
+    timeout: Duration,
+    /// The value of `client_connection_check_interval`.
+    check_interval: String,
+    /// Keeps the locks of two schemas in one database apart.
+    lock_salt: i64,
+}
+
+impl Settings {
+    fn new(options: Options) -> Result<Self, SettingsError> {
         let Options {
             schema,
-            statements,
+            statements: _,
             timeout,
             check_interval,
         } = options;
-        let Some(wait) = pool.timeouts().wait else {
-            return Err(SettingsError::NoWaitTimeout);
-        };
         if !schema::is_valid_name(&schema) {
             return Err(SettingsError::SchemaName(schema));
         }
         if timeout.is_zero() {
             return Err(SettingsError::Zero("the database timeout"));
         }
-        let shared = Shared {
-            statements: Statements::new(&schema, statements),
+        Ok(Self {
             timeout,
-            patience: wait.saturating_add(timeout),
             check_interval: check_interval.as_millis().to_string(),
             lock_salt: schema::lock_salt(&schema),
             schema: schema.into(),
-        };
-        Ok(Self {
-            pool,
-            shared: Arc::new(shared),
         })
     }
 
-    async fn connection(&self) -> Result<Client, StoreError> {
-        let limit = self.shared.patience;
-        match timeout(limit, self.pool.get()).await {
-            Ok(client) => client.map_err(pool_error),
-            Err(_) => Err(StoreError::TimedOut(limit)),
-        }
+    /// The value of `idle_in_transaction_session_timeout`: it ends the hold of a stopped process on
+    /// its key, but never that of a handler in its time.
+    fn idle_timeout(&self, session: &Session) -> String {
+        (session.timeout + self.timeout * 2).as_millis().to_string()
     }
 
-    /// Takes a connection and sends flight 1. Connections that turn out to be dead, or inside
-    /// somebody's transaction, are closed and others taken: nothing of the request has run yet.
-    async fn flight_1(
-        &self,
-        session: &Session,
-        call: Option<&Call>,
-    ) -> Result<(Tx, Row, Vec<Row>), StoreError> {
-        let begin = begin(session.isolation);
-        let mut last = None;
-        for _ in 0..CONNECTIONS {
-            let client = self.connection().await?;
-            let mut tx = Tx::new(client, Arc::clone(&self.shared));
-            let flight = async {
-                match call {
-                    Some(call) => tx.claim(begin, call).await,
-                    None => tx.open(begin, session).await,
-                }
-            };
-            match timeout(self.shared.timeout, flight).await {
-                Ok(Ok((Some(row), found))) if row.get("fresh") => {
-                    tx.began = row.get("began");
-                    return Ok((tx, row, found));
-                }
-                Ok(Ok(_)) => last = None,
-                Ok(Err(error)) if is_stale(&error) => last = Some(error),
-                Ok(Err(error)) => return Err(store_error(&error)),
-                Err(_) => return Err(StoreError::TimedOut(self.shared.timeout)),
-            }
-        }
-        Err(last.map_or_else(
-            || {
-                StoreError::Refused(
-                    "the pool hands out connections inside a transaction that was begun \
-                     elsewhere: some code of this service sends BEGIN without ending it"
-                        .to_owned(),
-                )
-            },
-            |error| store_error(&error),
-        ))
-    }
-
-    /// Begins a transaction for work of the framework's own: at a known level, and never inside
-    /// somebody else's.
-    async fn begin_own(&self, limit: Duration) -> Result<Tx, StoreError> {
-        let session = Session {
-            isolation: Isolation::ReadCommitted,
-            timeout: limit,
-            settings: Vec::new(),
-        };
-        self.begin(&session).await
-    }
-}
-
-impl Pool for Deadpool {
-    type Backend = Postgres;
-    type Options = Options;
-
-    fn open(self, options: Options) -> Result<Postgres, SettingsError> {
-        Postgres::new(self, options)
-    }
-}
-
-impl Backend for Postgres {
-    type Open = Tx;
-
-    async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
-        let (tx, row, found) = self.flight_1(&call.session, Some(call)).await?;
-        tx.claimed(&row, &found)
-    }
-
-    async fn begin(&self, session: &Session) -> Result<Tx, StoreError> {
-        let (tx, ..) = self.flight_1(session, None).await?;
-        Ok(tx)
-    }
-
-    async fn migrate(&self) -> Result<(), StoreError> {
-        let tx = self.begin_own(MIGRATION).await?;
-        schema::migrate(&tx, &self.shared.schema)
-            .await
-            .map_err(|error| store_error(&error))?;
-        tx.commit().await.map_err(KeepError::into_store_error)
-    }
-
-    async fn verify_schema(&self) -> Result<(), StoreError> {
-        schema::verify(&self.pool, &self.shared.statements).await
-    }
-
-    async fn sweep(&self, limit: u32) -> Result<u64, StoreError> {
-        let tx = self.begin_own(SWEEP).await?;
-        let sweep = async {
-            let sweep = self.shared.statements.sweep.ready(&tx).await?;
-            sweep.execute(&tx, &[&i64::from(limit)]).await
-        };
-        let swept = timeout(SWEEP, sweep)
-            .await
-            .map_err(|_| StoreError::TimedOut(SWEEP))?;
-        let swept = swept.map_err(|error| store_error(&error))?;
-        tx.commit().await.map_err(KeepError::into_store_error)?;
-        Ok(swept)
+    /// The number that stands for a key among the advisory locks.
+    fn lock(&self, call: &Call) -> i64 {
+        call.identity.number().cast_signed() ^ self.lock_salt
     }
 }
 
@@ -228,4 +112,13 @@ fn begin(isolation: Isolation) -> &'static str {
         Isolation::RepeatableRead => "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
         Isolation::Serializable => "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE",
     }
+}
+
+/// Says that every connection that was tried was not at its beginning.
+fn left_in_transaction() -> StoreError {
+    StoreError::Refused(
+        "the pool hands out connections inside a transaction that was begun elsewhere: some code \
+         of this service sends BEGIN without ending it"
+            .to_owned(),
+    )
 }

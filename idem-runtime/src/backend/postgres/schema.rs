@@ -1,14 +1,5 @@
-//! The record table: its migrations, and the check that it is there.
+//! The record table: its migrations, and what it and the server have to be like.
 
-use deadpool_postgres::{Client, Pool};
-use scopeguard::ScopeGuard;
-use tokio_postgres::{Error, error::SqlState};
-
-use super::{
-    error::{pool_error, store_error},
-    statement::Statements,
-    tx::guarded,
-};
 use crate::error::StoreError;
 
 /// The migrations of the record table, in order, for people with a migration tool of their own.
@@ -18,109 +9,78 @@ use crate::error::StoreError;
 /// [`Idempotency::migrate`](crate::Idempotency::migrate) applies those that are missing.
 pub const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_records.sql")];
 
-/// Serialises the migrations of several instances: "idem" in ASCII.
-const MIGRATION_LOCK: i64 = 0x6964_656d;
+/// Waits until no other instance migrates; its parameter is [`MIGRATION_LOCK`].
+pub(super) const LOCK: &str = "SELECT pg_catalog.pg_advisory_xact_lock($1)";
 
-/// Applies the migrations that are missing.
-pub(super) async fn migrate(tx: &Client, schema: &str) -> Result<(), Error> {
-    let lock = "SELECT pg_catalog.pg_advisory_xact_lock($1)";
-    tx.execute(lock, &[&MIGRATION_LOCK]).await?;
-    let table = format!("{schema}.migrations");
-    let there = "SELECT pg_catalog.to_regclass($1) IS NOT NULL";
-    let applied: i32 = if tx.query_one(there, &[&table]).await?.get(0) {
-        let newest = in_schema(include_str!("sql/newest.sql"), schema);
-        tx.query_one(&newest, &[]).await?.get(0)
-    } else {
-        0
-    };
+/// Serialises the migrations of several instances: "idem" in ASCII.
+pub(super) const MIGRATION_LOCK: i64 = 0x6964_656d;
+
+/// Tells whether a table is there.
+pub(super) const THERE: &str = "SELECT pg_catalog.to_regclass($1) IS NOT NULL";
+
+/// The statement that tells the newest migration that was applied.
+pub(super) fn newest(schema: &str) -> String {
+    in_schema(include_str!("sql/newest.sql"), schema)
+}
+
+/// The migrations that are missing, as they are to be sent.
+pub(super) fn missing(applied: i32, schema: &str) -> impl Iterator<Item = String> {
     let missing = MIGRATIONS
         .iter()
         .skip(usize::try_from(applied).unwrap_or_default());
-    for migration in missing {
-        tx.batch_execute(&in_schema(migration, schema)).await?;
-    }
-    Ok(())
+    missing.map(move |migration| in_schema(migration, schema))
 }
 
-/// Checks what the protocol relies on, and says what to do where it is missing.
-pub(super) async fn verify(pool: &Pool, statements: &Statements) -> Result<(), StoreError> {
-    let client = guarded(pool.get().await.map_err(pool_error)?);
-    let ready = statements
-        .verify
-        .ready(&client)
-        .await
-        .map_err(|error| store_error(&error))?;
-    let rows = ready
-        .query(&client, &[])
-        .await
-        .map_err(|error| store_error(&error))?;
-    let Some(row) = rows.first() else {
-        return Err(StoreError::Corrupt("the server brought no row".to_owned()));
-    };
-    let refused = |what: &str| Err(StoreError::Refused(what.to_owned()));
-    if row.get::<_, i32>("server") < 140_000 {
-        return refused("this server is older than PostgreSQL 14");
-    }
-    if row.get("standby") {
-        return refused("this server is a standby: connect to the primary");
-    }
-    if !row.get::<_, bool>("allowed") {
-        return refused("the role may not SELECT, INSERT and DELETE on the record table: GRANT it");
-    }
-    let version = row.get::<_, Option<i32>>("version").unwrap_or_default();
-    if usize::try_from(version).unwrap_or_default() < MIGRATIONS.len() {
-        return Err(StoreError::Schema(format!(
-            "the record table has version {version}"
-        )));
-    }
-    if row.get::<_, &str>("synchronous_commit") == "off" {
-        tracing::warn!(
-            "synchronous_commit is off: a crash of the server may lose the last acknowledged \
-             commits, effect and record together"
-        );
-    }
-    for sql in statements.all() {
-        sql.ready(&client)
-            .await
-            .map_err(|error| store_error(&error))?;
-    }
-    drop(ScopeGuard::into_inner(client));
-    if pool.status().max_size < 2 {
-        return Ok(()); // Nothing to compare.
-    }
-    verify_statement_mode(pool, statements).await
+/// Holds what `verify.sql` tells.
+pub(super) struct Facts {
+    pub(super) server: i32,
+    pub(super) standby: bool,
+    pub(super) synchronous_commit: String,
+    pub(super) allowed: bool,
+    pub(super) version: Option<i32>,
 }
 
-/// Notices a pooler that hands the server's end of a connection to somebody else between two
-/// transactions, while the statement mode counts on prepared statements staying there.
-async fn verify_statement_mode(pool: &Pool, statements: &Statements) -> Result<(), StoreError> {
-    let (Ok(one), Ok(two)) = (pool.get().await, pool.get().await) else {
-        return Ok(()); // Others need them more.
-    };
-    let (one, two) = (guarded(one), guarded(two));
-    let probe = async {
-        let verify = statements.verify.ready(&one).await?;
-        // `two` takes the server's end that `one` has just prepared on.
-        two.batch_execute("BEGIN").await?;
-        two.simple_query("SELECT 1").await?;
-        let probed = verify.query(&one, &[]).await;
-        two.batch_execute("ROLLBACK").await?;
-        probed
-    };
-    match probe.await {
-        Ok(_) => {
-            drop((ScopeGuard::into_inner(one), ScopeGuard::into_inner(two)));
-            Ok(())
+impl Facts {
+    /// Checks what the protocol relies on, and says what to do where it is missing.
+    pub(super) fn verify(&self) -> Result<(), StoreError> {
+        let refused = |what: &str| Err(StoreError::Refused(what.to_owned()));
+        if self.server < 140_000 {
+            return refused("this server is older than PostgreSQL 14");
         }
-        Err(error) if error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME) => {
-            Err(StoreError::Refused(
-                "prepared statements get lost on the way, so a pooler in transaction mode stands \
-                 between: build with `.statements(StatementMode::Unnamed)`"
-                    .to_owned(),
-            ))
+        if self.standby {
+            return refused("this server is a standby: connect to the primary");
         }
-        Err(error) => Err(store_error(&error)),
+        if !self.allowed {
+            return refused(
+                "the role may not SELECT, INSERT and DELETE on the record table: GRANT it",
+            );
+        }
+        let version = self.version.unwrap_or_default();
+        if usize::try_from(version).unwrap_or_default() < MIGRATIONS.len() {
+            return Err(StoreError::Schema(format!(
+                "the record table has version {version}"
+            )));
+        }
+        if self.synchronous_commit == "off" {
+            tracing::warn!(
+                "synchronous_commit is off: a crash of the server may lose the last acknowledged \
+                 commits, effect and record together"
+            );
+        }
+        Ok(())
     }
+}
+
+/// The SQLSTATE of a statement that was prepared elsewhere.
+pub(super) const LOST_STATEMENT: &str = "26000";
+
+/// Says that the statement mode does not fit what stands between.
+pub(super) fn lost_statements() -> StoreError {
+    StoreError::Refused(
+        "prepared statements get lost on the way, so a pooler in transaction mode stands between: \
+         build with `.statements(StatementMode::Unnamed)`"
+            .to_owned(),
+    )
 }
 
 /// Puts a statement into a schema, and takes its comments off.

@@ -3,27 +3,20 @@
 use std::{
     fmt,
     future::{Future, poll_fn},
-    io,
-    num::NonZero,
     pin::Pin,
-    sync::{Mutex, PoisonError},
     task::Poll,
-    thread::available_parallelism,
     time::Duration,
 };
 
 use deadpool_postgres::{Connect, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
-use tokio::{
-    runtime::{self, Handle},
-    task::JoinHandle,
-};
+use tokio::{runtime::Handle, task::JoinHandle};
 use tokio_postgres::{
     Client, Config, Error, NoTls, Socket,
     tls::{MakeTlsConnect, TlsConnect},
 };
 use tokio_util::context::TokioContext;
 
-use crate::error::SettingsError;
+use crate::{backend::driver, error::SettingsError};
 
 /// Begins to open a pool for a connection string (`postgres://user:password@host/database`).
 ///
@@ -130,7 +123,7 @@ where
         if config.get_tcp_user_timeout().is_none() {
             config.tcp_user_timeout(Duration::from_secs(15));
         }
-        let runtime = driver().map_err(|error| SettingsError::Pool(error.to_string()))?;
+        let runtime = driver::handle()?;
         let manager = Manager::from_connect(
             config,
             OwnRuntime { tls, runtime },
@@ -191,29 +184,6 @@ where
             Ok((client, driven))
         })
     }
-}
-
-/// The runtime that drives connections: one for all pools, as long as the process lives.
-fn driver() -> io::Result<Handle> {
-    static DRIVER: Mutex<Option<Handle>> = Mutex::new(None);
-    let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(driver) = &*driver {
-        return Ok(driver.clone());
-    }
-    let threads = available_parallelism()
-        .map_or(1, NonZero::get)
-        .div_ceil(2)
-        .min(4);
-    let runtime = runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .thread_name("idem-postgres")
-        .enable_all()
-        .build()?;
-    let handle = runtime.handle().clone();
-    *driver = Some(handle.clone());
-    // Dropping it would end all connections.
-    std::mem::forget(runtime);
-    Ok(handle)
 }
 
 impl<T> fmt::Debug for PoolBuilder<T> {

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    future::Future,
     ops::Deref,
     pin::pin,
     sync::{
@@ -11,7 +12,6 @@ use std::{
     time::SystemTime,
 };
 
-use bytes::Bytes;
 use deadpool_postgres::Client;
 use futures_util::{
     FutureExt,
@@ -22,14 +22,15 @@ use tokio::time::timeout;
 use tokio_postgres::{Error, Row, types::ToSql};
 
 use super::{
-    Postgres, Shared, begin,
+    super::begin,
+    Postgres, Shared,
     error::{judge, store_error},
-    statement::Ready,
+    statement::Statements,
 };
 use crate::{
-    backend::{Call, Claimed, Entry, KeepError, Open, Session, Supply},
+    backend::{Call, Claimed, Entry, KeepError, Open, Session, Stored, Supply},
     error::StoreError,
-    model::{Found, Isolation, Kind, Record, Snapshot},
+    model::{Isolation, Kind},
 };
 
 /// The transaction that a guarded handler runs in.
@@ -59,9 +60,10 @@ use crate::{
 /// stays. To undo a part, use [`Tx::savepoint`].
 pub struct Tx {
     connection: Connection,
+    statements: Arc<Statements>,
     shared: Arc<Shared>,
     /// `now()` of the claim: the same as long as it is the same transaction.
-    pub(super) began: SystemTime,
+    began: SystemTime,
     savepoints: AtomicU32,
 }
 
@@ -74,9 +76,14 @@ pub(super) fn guarded(client: Client) -> Connection {
 }
 
 impl Tx {
-    pub(super) fn new(client: Client, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        statements: Arc<Statements>,
+        shared: Arc<Shared>,
+    ) -> Self {
         Self {
-            connection: guarded(client),
+            connection,
+            statements,
             shared,
             began: SystemTime::UNIX_EPOCH,
             savepoints: AtomicU32::new(0),
@@ -111,105 +118,65 @@ impl Tx {
         Ok(savepoint)
     }
 
-    /// Flight 1: BEGIN, the lock and the fences, the lookup, the service's own settings.
-    pub(super) async fn claim(
-        &self,
-        begin: &str,
-        call: &Call,
-    ) -> Result<(Option<Row>, Vec<Row>), Error> {
-        let (client, statements) = (&*self.connection, &self.shared.statements);
-        // Prepared outside the transaction, and only once a connection; some for flight 2.
-        let later = join4(
-            statements.clear.ready(client),
-            statements.mark.ready(client),
-            statements.unmark.ready(client),
-            statements.keep.ready(client),
-        );
-        let (claim, lookup, set, later) = join4(
-            statements.claim.ready(client),
-            statements.lookup.ready(client),
-            statements.set.ready(client),
-            later,
-        )
-        .await;
-        let (claim, lookup, set) = (claim?, lookup?, set?);
-        later.0.and(later.1).and(later.2).and(later.3)?;
-
-        let (idle, check) = self.fences(&call.session);
+    /// Flight 1: BEGIN, the claim with its lookup, the service's own settings.
+    pub(super) async fn claim(&self, begin: &str, call: &Call) -> Result<Vec<Row>, Error> {
+        let (client, statements) = (&*self.connection, &self.statements);
+        let settings = &self.shared.settings;
         let fingerprint = call.fingerprint.as_bytes().as_slice();
         let identity = &call.identity;
         let (scope, operation) = (identity.scope().as_str(), identity.operation());
-        let (begun, claimed, found, settings) = join4(
-            client.batch_execute(begin),
-            claim.query(client, &[&self.lock(call), &idle, &check]),
-            lookup.query(
-                client,
-                &[&scope, &operation, &identity.key().as_str(), &fingerprint],
-            ),
-            call.session.set(&set, client),
-        )
-        .await;
-        begun?;
-        settings?;
-        Ok((claimed?.pop(), found?))
+        let parameters: [&(dyn ToSql + Sync); 7] = [
+            &settings.lock(call),
+            &settings.idle_timeout(&call.session),
+            &settings.check_interval,
+            &scope,
+            &operation,
+            &identity.key().as_str(),
+            &fingerprint,
+        ];
+        let claim = statements.claim.query(client, &parameters);
+        self.flight(begin, claim, &call.session).await
     }
 
     /// Flight 1 of a request without a key: BEGIN, the fences, the service's own settings.
-    pub(super) async fn open(
+    pub(super) async fn open(&self, begin: &str, session: &Session) -> Result<Vec<Row>, Error> {
+        let settings = &self.shared.settings;
+        let parameters: [&(dyn ToSql + Sync); 2] =
+            [&settings.idle_timeout(session), &settings.check_interval];
+        let open = self.statements.open.query(&self.connection, &parameters);
+        self.flight(begin, open, session).await
+    }
+
+    async fn flight(
         &self,
         begin: &str,
+        first: impl Future<Output = Result<Vec<Row>, Error>>,
         session: &Session,
-    ) -> Result<(Option<Row>, Vec<Row>), Error> {
-        let (client, statements) = (&*self.connection, &self.shared.statements);
-        let (open, set, later) = join3(
-            statements.open.ready(client),
-            statements.set.ready(client),
-            statements.intact.ready(client),
-        )
-        .await;
-        let (open, set, _) = (open?, set?, later?);
-
-        let (idle, check) = self.fences(session);
-        let (begun, opened, settings) = join3(
-            client.batch_execute(begin),
-            open.query(client, &[&idle, &check]),
-            session.set(&set, client),
-        )
-        .await;
-        begun?;
-        settings?;
-        Ok((opened?.pop(), Vec::new()))
-    }
-
-    /// Reads what flight 1 brought.
-    pub(super) fn claimed(self, row: &Row, rows: &[Row]) -> Result<Claimed<Self>, StoreError> {
-        let mut found = Found::default();
-        let mut expired = false;
-        for row in rows {
-            let (kind, record) = record(row)?;
-            match kind {
-                _ if !row.get::<_, bool>("live") => expired = true,
-                Kind::Effect => found.effect = Some(Arc::new(record)),
-                Kind::Refusal => found.refusal = Some(Arc::new(record)),
-            }
+    ) -> Result<Vec<Row>, Error> {
+        let begin = self.connection.batch_execute(begin);
+        if session.settings.is_empty() {
+            let (begun, rows) = join(begin, first).await;
+            return begun.and(rows);
         }
-        Ok(Claimed {
-            locked: row.get("locked"),
-            open: self,
-            found,
-            expired,
-        })
+        let (names, values): (Vec<_>, Vec<_>) = session.settings.iter().cloned().unzip();
+        let settings: [&(dyn ToSql + Sync); 2] = [&names, &values];
+        let set = self.statements.set.execute(&self.connection, &settings);
+        let (begun, rows, set) = Box::pin(join3(begin, first, set)).await;
+        begun.and(set)?;
+        rows
     }
 
-    /// The values of the two fences. The first ends the hold of a stopped process on its key, but
-    /// never that of a handler in its time; the second that of a process that has died.
-    fn fences(&self, session: &Session) -> (String, &str) {
-        let idle = session.timeout + self.shared.timeout * 2;
-        (idle.as_millis().to_string(), &self.shared.check_interval)
+    /// Remembers when the transaction began.
+    pub(super) fn began(&mut self, rows: &[Row]) {
+        if let Some(row) = rows.first() {
+            self.began = row.get("began");
+        }
     }
 
-    fn lock(&self, call: &Call) -> i64 {
-        call.identity.number().cast_signed() ^ self.shared.lock_salt
+    /// Reads what the claim brought.
+    pub(super) fn claimed(self, rows: &[Row]) -> Result<Claimed<Self>, StoreError> {
+        let locked = rows.first().is_some_and(|row| row.get("locked"));
+        Claimed::new(self, locked, rows.iter().filter_map(stored))
     }
 
     /// Sends `last` and COMMIT in one flight. `last` must not wait for anything before it sends:
@@ -232,10 +199,12 @@ impl Tx {
                 Some(Err(error)) => Err(error),
             }
         };
-        let Ok(sent) = timeout(shared.timeout, flight).await else {
+        let Ok(sent) = timeout(shared.settings.timeout, flight).await else {
             // COMMIT may wait for a standby. It is never cancelled: that would commit it here and
             // not there. Closing the connection leaves it alone.
-            return Err(KeepError::InDoubt(StoreError::TimedOut(shared.timeout)));
+            return Err(KeepError::InDoubt(StoreError::TimedOut(
+                shared.settings.timeout,
+            )));
         };
         let (last, commit) = match sent {
             Ok(answers) => answers,
@@ -268,21 +237,14 @@ impl Open for Tx {
             ttl,
             ..
         } = call;
-        let statements = &Arc::clone(&self.shared).statements;
-        // The claim has prepared them: this is no round trip.
-        let ready = join4(
-            statements.clear.ready(&self.connection),
-            statements.mark.ready(&self.connection),
-            statements.unmark.ready(&self.connection),
-            statements.keep.ready(&self.connection),
-        );
-        let (clear, mark, unmark, keep) = match ready.await {
-            (Ok(clear), Ok(mark), Ok(unmark), Ok(keep)) => (clear, mark, unmark, keep),
-            (Err(error), ..) | (_, Err(error), ..) | (.., Err(error), _) | (.., Err(error)) => {
-                return judge(Err(error), Ok(()));
-            }
-        };
-
+        let statements = Arc::clone(&self.statements);
+        let Statements {
+            clear,
+            mark,
+            unmark,
+            keep,
+            ..
+        } = &*statements;
         let (scope, operation) = (identity.scope().as_str(), identity.operation());
         let (key, fingerprint) = (identity.key().as_str(), fingerprint.as_bytes().as_slice());
         let request = match kind {
@@ -309,9 +271,10 @@ impl Open for Tx {
             &ttl,
         ];
         self.end(async |client| {
-            let clear = replaces_expired.then(|| clear.execute(client, &place));
-            let mark = stricter.then(|| mark.execute(client, &place));
-            let unmark = stricter.then(|| unmark.execute(client, &place));
+            // Boxed where they are rare, so that no request carries the room for them.
+            let clear = replaces_expired.then(|| Box::pin(clear.execute(client, &place)));
+            let mark = stricter.then(|| Box::pin(mark.execute(client, &place)));
+            let unmark = stricter.then(|| Box::pin(unmark.execute(client, &place)));
             let (cleared, marked, unmarked, kept) = join4(
                 OptionFuture::from(clear),
                 OptionFuture::from(mark),
@@ -332,25 +295,20 @@ impl Open for Tx {
             self.connection.batch_execute("ROLLBACK"),
             self.claim(begin(Isolation::ReadCommitted), call),
         );
-        let limit = self.shared.timeout;
+        let limit = self.shared.settings.timeout;
         let Ok((rolled_back, claimed)) = timeout(limit, flight).await else {
             return Err(StoreError::TimedOut(limit));
         };
-        let (row, found) = rolled_back
+        let rows = rolled_back
             .and(claimed)
             .map_err(|error| store_error(&error))?;
-        let row = row.ok_or_else(|| StoreError::Corrupt("the claim brought no row".to_owned()))?;
-        self.began = row.get("began");
-        self.claimed(&row, &found)
+        self.began(&rows);
+        self.claimed(&rows)
     }
 
     async fn commit(self) -> Result<(), KeepError> {
-        let statements = &Arc::clone(&self.shared).statements;
-        let intact = match statements.intact.ready(&self.connection).await {
-            Ok(intact) => intact,
-            Err(error) => return judge(Err(error), Ok(())),
-        };
-        let began = self.began;
+        let statements = Arc::clone(&self.statements);
+        let (intact, began) = (&statements.intact, self.began);
         self.end(async |client| intact.execute(client, &[&began]).await.map(drop))
             .await
     }
@@ -359,41 +317,28 @@ impl Open for Tx {
         let Self {
             connection, shared, ..
         } = self;
-        let rolled_back = timeout(shared.timeout, connection.batch_execute("ROLLBACK")).await;
+        let rolled_back = timeout(
+            shared.settings.timeout,
+            connection.batch_execute("ROLLBACK"),
+        )
+        .await;
         if matches!(rolled_back, Ok(Ok(()))) {
             drop(ScopeGuard::into_inner(connection));
         }
     }
 }
 
-impl Session {
-    /// Makes the service's own settings, if there are any.
-    async fn set(&self, set: &Ready<'_>, client: &Client) -> Result<(), Error> {
-        if self.settings.is_empty() {
-            return Ok(());
-        }
-        let (names, values): (Vec<_>, Vec<_>) = self.settings.iter().cloned().unzip();
-        set.execute(client, &[&names, &values]).await.map(drop)
-    }
-}
-
-fn record(row: &Row) -> Result<(Kind, Record), StoreError> {
-    let kind = match row.get::<_, &[u8]>("request") {
-        [] => Kind::Effect,
-        _ => Kind::Refusal,
-    };
-    let body = Bytes::copy_from_slice(row.get("body"));
-    let snapshot = Snapshot::decode(row.get("status"), row.get("headers"), body)
-        .map_err(|error| StoreError::Corrupt(error.to_string()))?;
-    let fingerprint = row.get::<_, &[u8]>("fingerprint").into();
-    Ok((
-        kind,
-        Record {
-            kind,
-            fingerprint,
-            snapshot,
-        },
-    ))
+/// Reads the record of a row, if it holds one.
+fn stored(row: &Row) -> Option<Stored<'_>> {
+    let request = row.get::<_, Option<_>>("request")?;
+    Some(Stored {
+        request,
+        fingerprint: row.get("fingerprint"),
+        status: row.get("status"),
+        headers: row.get("headers"),
+        body: row.get("body"),
+        live: row.get("live"),
+    })
 }
 
 impl Deref for Tx {

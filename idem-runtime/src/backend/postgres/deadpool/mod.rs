@@ -1,0 +1,175 @@
+//! PostgreSQL through deadpool-postgres: two flights around the handler.
+
+mod error;
+mod pool;
+mod schema;
+mod statement;
+mod tx;
+
+use std::{sync::Arc, time::Duration};
+
+use deadpool_postgres::Client;
+/// The pool that this backend works with.
+pub(crate) use deadpool_postgres::Pool as Deadpool;
+use tokio::time::timeout;
+use tokio_postgres::{Row, types::Type};
+
+use self::{
+    error::{is_stale, pool_error, store_error},
+    statement::{Prepared, Sql, Statements},
+    tx::guarded,
+};
+pub use self::{
+    pool::{PoolBuilder, pool},
+    tx::{Savepoint, Tx},
+};
+use super::{CONNECTIONS, MIGRATION, Options, SWEEP, Settings, begin, left_in_transaction};
+use crate::{
+    backend::{Backend, Call, Claimed, KeepError, Open, Pool, Session},
+    error::{SettingsError, StoreError},
+    model::Isolation,
+};
+
+/// Keeps records in PostgreSQL, beside the tables that the handlers write.
+#[derive(Clone, Debug)]
+pub struct Postgres {
+    pool: Deadpool,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    statements: Prepared,
+    sweep: Sql,
+    verify: Sql,
+    /// How long getting a connection may take: a pool need not limit how long it takes to make one.
+    patience: Duration,
+}
+
+impl Postgres {
+    pub(crate) fn new(pool: Deadpool, options: Options) -> Result<Self, SettingsError> {
+        let Some(wait) = pool.timeouts().wait else {
+            return Err(SettingsError::NoWaitTimeout);
+        };
+        let mode = options.statements;
+        let settings = Settings::new(options)?;
+        let schema = &settings.schema;
+        let shared = Shared {
+            statements: Prepared::new(schema, mode),
+            sweep: Sql::unnamed(include_str!("../sql/sweep.sql"), &[Type::INT8], schema),
+            verify: Sql::unnamed(include_str!("../sql/verify.sql"), &[], schema),
+            patience: wait.saturating_add(settings.timeout),
+            settings,
+        };
+        Ok(Self {
+            pool,
+            shared: Arc::new(shared),
+        })
+    }
+
+    async fn connection(&self) -> Result<Client, StoreError> {
+        let limit = self.shared.patience;
+        match timeout(limit, self.pool.get()).await {
+            Ok(client) => client.map_err(pool_error),
+            Err(_) => Err(StoreError::TimedOut(limit)),
+        }
+    }
+
+    /// Takes a connection and sends flight 1. Connections that turn out to be dead, or inside
+    /// somebody's transaction, are closed and others taken: nothing of the request has run yet.
+    async fn flight_1(
+        &self,
+        session: &Session,
+        call: Option<&Call>,
+        statements: Option<Arc<Statements>>,
+    ) -> Result<(Tx, Vec<Row>), StoreError> {
+        let begin = begin(session.isolation);
+        let mut last = None;
+        for _ in 0..CONNECTIONS {
+            let connection = guarded(self.connection().await?);
+            let flight = async {
+                let statements = match &statements {
+                    Some(statements) => Arc::clone(statements),
+                    None => self.shared.statements.on(&connection).await?,
+                };
+                let tx = Tx::new(connection, statements, Arc::clone(&self.shared));
+                let rows = match call {
+                    Some(call) => tx.claim(begin, call).await,
+                    None => tx.open(begin, session).await,
+                };
+                Ok((tx, rows?))
+            };
+            match timeout(self.shared.settings.timeout, flight).await {
+                Ok(Ok((mut tx, rows))) if rows.first().is_some_and(|row| row.get("fresh")) => {
+                    tx.began(&rows);
+                    return Ok((tx, rows));
+                }
+                Ok(Ok(_)) => last = None,
+                Ok(Err(error)) if is_stale(&error) => last = Some(error),
+                Ok(Err(error)) => return Err(store_error(&error)),
+                Err(_) => return Err(StoreError::TimedOut(self.shared.settings.timeout)),
+            }
+        }
+        Err(last.map_or_else(left_in_transaction, |error| store_error(&error)))
+    }
+
+    /// Begins a transaction for work of the framework's own: at a known level, and never inside
+    /// somebody else's.
+    async fn begin_own(&self, limit: Duration) -> Result<Tx, StoreError> {
+        let session = Session {
+            isolation: Isolation::ReadCommitted,
+            timeout: limit,
+            settings: Vec::new(),
+        };
+        let unnamed = Some(self.shared.statements.unnamed());
+        let (tx, _) = self.flight_1(&session, None, unnamed).await?;
+        Ok(tx)
+    }
+}
+
+impl Pool for Deadpool {
+    type Backend = Postgres;
+    type Options = Options;
+
+    fn open(self, options: Options) -> Result<Postgres, SettingsError> {
+        Postgres::new(self, options)
+    }
+}
+
+impl Backend for Postgres {
+    type Open = Tx;
+
+    async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
+        let (tx, rows) = self.flight_1(&call.session, Some(call), None).await?;
+        tx.claimed(&rows)
+    }
+
+    async fn begin(&self, session: &Session) -> Result<Tx, StoreError> {
+        let (tx, _) = self.flight_1(session, None, None).await?;
+        Ok(tx)
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let tx = self.begin_own(MIGRATION).await?;
+        schema::migrate(&tx, &self.shared.settings.schema)
+            .await
+            .map_err(|error| store_error(&error))?;
+        tx.commit().await.map_err(KeepError::into_store_error)
+    }
+
+    async fn verify_schema(&self) -> Result<(), StoreError> {
+        schema::verify(&self.pool, &self.shared).await
+    }
+
+    async fn sweep(&self, limit: u32) -> Result<u64, StoreError> {
+        let tx = self.begin_own(SWEEP).await?;
+        let limit = i64::from(limit);
+        let swept = timeout(SWEEP, self.shared.sweep.execute(&tx, &[&limit]))
+            .await
+            .map_err(|_| StoreError::TimedOut(SWEEP))?;
+        let swept = swept.map_err(|error| store_error(&error))?;
+        tx.commit().await.map_err(KeepError::into_store_error)?;
+        Ok(swept)
+    }
+}

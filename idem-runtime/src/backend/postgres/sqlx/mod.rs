@@ -1,0 +1,177 @@
+//! PostgreSQL through sqlx: the same statements, one after the other.
+
+mod error;
+mod schema;
+mod statement;
+mod tx;
+
+use std::{sync::Arc, time::Duration};
+
+use sqlx::{PgPool, Postgres, pool::PoolConnection};
+use tokio::{runtime::Handle, time::timeout};
+use tokio_util::context::TokioContext;
+
+use self::{statement::Statements, tx::Tx};
+use super::{
+    CONNECTIONS, MIGRATION, Options, SWEEP, Settings, begin,
+    error::{Failure, is_stale, store_error},
+    left_in_transaction,
+};
+use crate::{
+    backend::{Backend, Call, Claimed, KeepError, Pool, Session, driver, held, held::Held},
+    error::{SettingsError, StoreError},
+    model::Isolation,
+};
+
+/// Keeps records in PostgreSQL, through the pool of sqlx that a service already has.
+///
+/// sqlx sends one statement at a time, so a request costs more round trips than through
+/// deadpool-postgres: BEGIN, the claim, what the handler does, the record, COMMIT, and the ping with
+/// which the pool checks each connection (`test_before_acquire`).
+///
+/// The pool's `acquire_timeout` (30 s by default) is how long a request waits for a connection
+/// before it is answered 503; 5 s are enough for most services.
+#[derive(Clone, Debug)]
+pub struct SqlxPostgres {
+    pool: PgPool,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    statements: Statements,
+    /// Drives the connections that the framework opens.
+    driver: Handle,
+}
+
+impl Pool for PgPool {
+    type Backend = SqlxPostgres;
+    type Options = Options;
+
+    fn open(self, options: Options) -> Result<SqlxPostgres, SettingsError> {
+        held::prepare()?;
+        let mode = options.statements;
+        let settings = Settings::new(options)?;
+        let shared = Shared {
+            statements: Statements::new(&settings.schema, mode),
+            settings,
+            driver: driver::handle()?,
+        };
+        Ok(SqlxPostgres {
+            pool: self,
+            shared: Arc::new(shared),
+        })
+    }
+}
+
+impl SqlxPostgres {
+    /// Takes a connection. One that has to be opened for it is driven by the framework's runtime:
+    /// an actix worker that stops would take those that it has opened with it.
+    async fn connection(&self) -> Result<PoolConnection<Postgres>, StoreError> {
+        let acquire = TokioContext::new(self.pool.acquire(), self.shared.driver.clone());
+        acquire.await.map_err(|error| match error {
+            // sqlx says the same when it could not open a connection.
+            sqlx::Error::PoolTimedOut if self.pool.size() < self.largest() => {
+                let limit = self.pool.options().get_acquire_timeout();
+                StoreError::Unreachable(format!("no connection could be opened within {limit:?}"))
+            }
+            sqlx::Error::PoolTimedOut => StoreError::Busy,
+            error => store_error(&Failure::from(&error)),
+        })
+    }
+
+    fn largest(&self) -> u32 {
+        self.pool.options().get_max_connections()
+    }
+
+    /// Takes a connection and sends flight 1. Connections that turn out to be dead, or inside
+    /// somebody's transaction, are closed and others taken: nothing of the request has run yet.
+    async fn flight_1(
+        &self,
+        session: &Session,
+        call: Option<&Call>,
+    ) -> Result<(Tx, Vec<sqlx::postgres::PgRow>), StoreError> {
+        let limit = self.shared.settings.timeout;
+        let mut last = None;
+        for _ in 0..CONNECTIONS {
+            let connection = self.connection().await?;
+            let flight = async {
+                let held = Held::begin(connection, begin(session.isolation)).await?;
+                let mut tx = Tx::new(held, Arc::clone(&self.shared));
+                let rows = match call {
+                    Some(call) => tx.claim(call).await?,
+                    None => tx.open(session).await?,
+                };
+                let fresh = tx.has_begun(&rows)?;
+                Ok::<_, sqlx::Error>((tx, rows, fresh))
+            };
+            match timeout(limit, flight).await {
+                Ok(Ok((tx, rows, true))) => return Ok((tx, rows)),
+                Ok(Ok((.., false))) => last = None,
+                Ok(Err(error)) => {
+                    let failure = Failure::from(&error);
+                    if !is_stale(&failure) {
+                        return Err(store_error(&failure));
+                    }
+                    last = Some(store_error(&failure));
+                }
+                Err(_) => return Err(StoreError::TimedOut(limit)),
+            }
+        }
+        Err(last.unwrap_or_else(left_in_transaction))
+    }
+
+    /// Begins a transaction for work of the framework's own: at a known level, and never inside
+    /// somebody else's.
+    async fn begin_own(&self, limit: Duration) -> Result<Tx, StoreError> {
+        let session = Session {
+            isolation: Isolation::ReadCommitted,
+            timeout: limit,
+            settings: Vec::new(),
+        };
+        self.begin(&session).await
+    }
+}
+
+impl Backend for SqlxPostgres {
+    type Open = Tx;
+
+    async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
+        let (tx, rows) = self.flight_1(&call.session, Some(call)).await?;
+        tx.claimed(&rows)
+    }
+
+    async fn begin(&self, session: &Session) -> Result<Tx, StoreError> {
+        let (tx, _) = self.flight_1(session, None).await?;
+        Ok(tx)
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let mut tx = self.begin_own(MIGRATION).await?;
+        schema::migrate(tx.connection(), &self.shared.settings.schema)
+            .await
+            .map_err(|error| store_error(&Failure::from(&error)))?;
+        tx.end().await.map_err(KeepError::into_store_error)
+    }
+
+    async fn verify_schema(&self) -> Result<(), StoreError> {
+        schema::verify(self).await
+    }
+
+    async fn sweep(&self, limit: u32) -> Result<u64, StoreError> {
+        let mut tx = self.begin_own(SWEEP).await?;
+        let statements = &self.shared.statements;
+        let sweep = statements
+            .sweep
+            .query()
+            .bind(i64::from(limit))
+            .execute(tx.connection());
+        let swept = timeout(SWEEP, sweep)
+            .await
+            .map_err(|_| StoreError::TimedOut(SWEEP))?;
+        let swept = swept.map_err(|error| store_error(&Failure::from(&error)))?;
+        tx.end().await.map_err(KeepError::into_store_error)?;
+        Ok(swept.rows_affected())
+    }
+}

@@ -1,0 +1,85 @@
+//! The record table through sqlx: applying its migrations, and checking that it is there.
+
+use sqlx::{Connection, Error, Executor, PgConnection, PgPool, Row};
+
+use super::{
+    super::{
+        error::{Failure, store_error},
+        schema::{
+            Facts, LOCK, LOST_STATEMENT, MIGRATION_LOCK, THERE, lost_statements, missing, newest,
+        },
+    },
+    SqlxPostgres,
+    statement::Statements,
+};
+use crate::error::StoreError;
+
+/// Applies the migrations that are missing.
+pub(super) async fn migrate(connection: &mut PgConnection, schema: &str) -> Result<(), Error> {
+    let lock = sqlx::query(LOCK).bind(MIGRATION_LOCK).persistent(false);
+    lock.execute(&mut *connection).await?;
+    let there = sqlx::query_scalar(THERE).bind(format!("{schema}.migrations"));
+    let applied = if there.persistent(false).fetch_one(&mut *connection).await? {
+        let newest = newest(schema);
+        let newest = sqlx::query_scalar(&newest).persistent(false);
+        newest.fetch_one(&mut *connection).await?
+    } else {
+        0
+    };
+    for migration in missing(applied, schema) {
+        connection.execute(&*migration).await?;
+    }
+    Ok(())
+}
+
+/// Checks what the protocol relies on, and says what to do where it is missing.
+pub(super) async fn verify(backend: &SqlxPostgres) -> Result<(), StoreError> {
+    let statements = &backend.shared.statements;
+    let mut connection = backend.connection().await?;
+    let facts = facts(&mut connection, statements).await;
+    facts
+        .map_err(|error| store_error(&Failure::from(&error)))?
+        .verify()?;
+    drop(connection);
+    if !statements.are_cached() || backend.pool.options().get_max_connections() < 2 {
+        return Ok(()); // Nothing to compare.
+    }
+    verify_statement_mode(&backend.pool).await
+}
+
+async fn facts(connection: &mut PgConnection, statements: &Statements) -> Result<Facts, Error> {
+    let row = statements.verify.query().fetch_one(connection).await?;
+    Ok(Facts {
+        server: row.try_get("server")?,
+        standby: row.try_get("standby")?,
+        synchronous_commit: row.try_get("synchronous_commit")?,
+        allowed: row.try_get("allowed")?,
+        version: row.try_get("version")?,
+    })
+}
+
+/// Notices a pooler that hands the server's end of a connection to somebody else between two
+/// transactions, while the statement mode counts on prepared statements staying there.
+async fn verify_statement_mode(pool: &PgPool) -> Result<(), StoreError> {
+    let (Ok(mut one), Ok(mut two)) = (pool.acquire().await, pool.acquire().await) else {
+        return Ok(()); // Others need them more.
+    };
+    // A connection that has lost a statement is of no use to anybody.
+    one.close_on_drop();
+    let probe = async {
+        let prepared = "SELECT 1";
+        sqlx::query(prepared).execute(&mut *one).await?;
+        // `two` takes the server's end that `one` has just prepared on.
+        let two = two.begin().await?;
+        let probed = sqlx::query(prepared).execute(&mut *one).await;
+        two.rollback().await?;
+        probed
+    };
+    match probe.await {
+        Ok(_) => Ok(()),
+        Err(error) => match Failure::from(&error) {
+            Failure::Server(refusal) if refusal.code == LOST_STATEMENT => Err(lost_statements()),
+            failure => Err(store_error(&failure)),
+        },
+    }
+}

@@ -1,0 +1,272 @@
+//! The transaction that a handler is lent, from the claim to its end.
+
+use std::{fmt, sync::Arc};
+
+use sqlx::{Error, Executor, PgConnection, Postgres, Row, Transaction, postgres::PgRow};
+use tokio::time::timeout;
+
+use super::{
+    Shared, SqlxPostgres,
+    statement::{Moment, Sql},
+};
+use crate::{
+    backend::{
+        Call, Claimed, Entry, KeepError, Open, Session, Stored, Supply,
+        held::Held,
+        postgres::error::{Failure, judge, store_error},
+    },
+    error::StoreError,
+    model::{Isolation, Kind},
+};
+
+/// Ends the transaction and begins the next one, whatever the endpoint's level, in one round trip.
+const AGAIN: &str = "ROLLBACK; BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+
+/// Holds an open transaction; the handler is lent what is inside.
+pub struct Tx {
+    held: Held<Postgres>,
+    shared: Arc<Shared>,
+    /// `now()` of the claim: the same as long as it is the same transaction.
+    began: Moment,
+}
+
+impl Tx {
+    pub(super) fn new(held: Held<Postgres>, shared: Arc<Shared>) -> Self {
+        Self {
+            held,
+            shared,
+            began: Moment::default(),
+        }
+    }
+
+    pub(super) fn connection(&mut self) -> &mut PgConnection {
+        self.held.connection()
+    }
+
+    /// Sends the claim, and the service's own settings if there are any.
+    pub(super) async fn claim(&mut self, call: &Call) -> Result<Vec<PgRow>, Error> {
+        let shared = Arc::clone(&self.shared);
+        let settings = &shared.settings;
+        let identity = &call.identity;
+        let rows = shared
+            .statements
+            .claim
+            .query()
+            .bind(settings.lock(call))
+            .bind(settings.idle_timeout(&call.session))
+            .bind(&settings.check_interval)
+            .bind(identity.scope().as_str())
+            .bind(identity.operation())
+            .bind(identity.key().as_str())
+            .bind(call.fingerprint.as_bytes().as_slice())
+            .fetch_all(self.connection())
+            .await?;
+        self.set(&shared.statements.set, &call.session).await?;
+        Ok(rows)
+    }
+
+    /// Sends what stands for the claim of a request without a key.
+    pub(super) async fn open(&mut self, session: &Session) -> Result<Vec<PgRow>, Error> {
+        let shared = Arc::clone(&self.shared);
+        let settings = &shared.settings;
+        let rows = shared
+            .statements
+            .open
+            .query()
+            .bind(settings.idle_timeout(session))
+            .bind(&settings.check_interval)
+            .fetch_all(self.connection())
+            .await?;
+        self.set(&shared.statements.set, session).await?;
+        Ok(rows)
+    }
+
+    async fn set(&mut self, set: &Sql, session: &Session) -> Result<(), Error> {
+        if session.settings.is_empty() {
+            return Ok(());
+        }
+        let (names, values): (Vec<_>, Vec<_>) = session.settings.iter().cloned().unzip();
+        let set = set.query().bind(names).bind(values);
+        set.execute(self.connection()).await.map(drop)
+    }
+
+    /// Reads when the transaction has begun, and whether it has written nothing so far.
+    pub(super) fn has_begun(&mut self, rows: &[PgRow]) -> Result<bool, Error> {
+        let row = rows.first().ok_or(Error::RowNotFound)?;
+        self.began = row.try_get("began")?;
+        row.try_get("fresh")
+    }
+
+    /// Reads what the claim brought.
+    pub(super) fn claimed(self, rows: &[PgRow]) -> Result<Claimed<Self>, StoreError> {
+        let read = || {
+            let locked = rows.first().ok_or(Error::RowNotFound)?.try_get("locked")?;
+            let rows: Result<Vec<_>, _> = rows
+                .iter()
+                .filter_map(|row| stored(row).transpose())
+                .collect();
+            Ok::<_, Error>((locked, rows?))
+        };
+        let (locked, rows) = read().map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        Claimed::new(self, locked, rows)
+    }
+
+    /// Sends `last`, and then COMMIT.
+    async fn end_with(
+        mut self,
+        last: impl AsyncFnOnce(&mut PgConnection) -> Result<(), Error>,
+    ) -> Result<(), KeepError> {
+        if !self.held.is_outermost() {
+            return Err(KeepError::Ended);
+        }
+        let limit = self.shared.settings.timeout;
+        match timeout(limit, last(self.held.connection())).await {
+            Ok(Ok(())) => self.end().await,
+            Ok(Err(error)) => Err(match Failure::from(&error) {
+                refused @ Failure::Server(_) => judge(&refused, false),
+                // COMMIT has not left, so closing the connection rolls back.
+                lost @ Failure::Connection(_) => KeepError::Overtaken(store_error(&lost)),
+            }),
+            Err(_) => Err(KeepError::Overtaken(StoreError::TimedOut(limit))),
+        }
+    }
+
+    /// Commits.
+    pub(super) async fn end(self) -> Result<(), KeepError> {
+        let limit = self.shared.settings.timeout;
+        match timeout(limit, self.held.commit()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(judge(&Failure::from(&error), true)),
+            // COMMIT may wait for a standby. It is never cancelled: that would commit it here and
+            // not there. Closing the connection leaves it alone.
+            Err(_) => Err(KeepError::InDoubt(StoreError::TimedOut(limit))),
+        }
+    }
+}
+
+impl Open for Tx {
+    async fn keep(self, call: &Call, entry: Entry<'_>) -> Result<(), KeepError> {
+        let Entry {
+            kind,
+            snapshot,
+            replaces_expired,
+        } = entry;
+        let (shared, began) = (Arc::clone(&self.shared), self.began);
+        let statements = &shared.statements;
+        let identity = &call.identity;
+        let (scope, operation) = (identity.scope().as_str(), identity.operation());
+        let (key, fingerprint) = (
+            identity.key().as_str(),
+            call.fingerprint.as_bytes().as_slice(),
+        );
+        let request = match kind {
+            Kind::Effect => &[],
+            Kind::Refusal => fingerprint,
+        };
+        // A snapshot from before the lock hides a refusal of this request that was committed in
+        // between: its row is claimed and let go again, which fails if it is there.
+        let stricter = call.session.isolation != Isolation::ReadCommitted && kind == Kind::Effect;
+        let before = [
+            (replaces_expired, &statements.clear),
+            (stricter, &statements.mark),
+            (stricter, &statements.unmark),
+        ];
+        self.end_with(async |connection| {
+            for (needed, sql) in before {
+                if needed {
+                    let place = sql.query().bind(scope).bind(operation).bind(key);
+                    place.bind(fingerprint).execute(&mut *connection).await?;
+                }
+            }
+            statements
+                .keep
+                .query()
+                .bind(scope)
+                .bind(operation)
+                .bind(key)
+                .bind(request)
+                .bind(fingerprint)
+                .bind(i16::try_from(snapshot.status).unwrap_or(i16::MAX))
+                .bind(snapshot.headers.encode())
+                .bind(&*snapshot.body)
+                .bind(began)
+                .bind(call.ttl.as_secs_f64())
+                .execute(connection)
+                .await
+                .map(drop)
+        })
+        .await
+    }
+
+    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+        if !self.held.is_outermost() {
+            return Err(StoreError::Refused("a savepoint was left open".to_owned()));
+        }
+        let limit = self.shared.settings.timeout;
+        let flight = async {
+            self.connection().execute(AGAIN).await?;
+            let rows = self.claim(call).await?;
+            self.has_begun(&rows)?;
+            Ok::<_, Error>(rows)
+        };
+        match timeout(limit, flight).await {
+            Ok(Ok(rows)) => self.claimed(&rows),
+            Ok(Err(error)) => Err(store_error(&Failure::from(&error))),
+            Err(_) => Err(StoreError::TimedOut(limit)),
+        }
+    }
+
+    async fn commit(self) -> Result<(), KeepError> {
+        let (shared, began) = (Arc::clone(&self.shared), self.began);
+        self.end_with(async |connection| {
+            let intact = shared.statements.intact.query().bind(began);
+            intact.execute(connection).await.map(drop)
+        })
+        .await
+    }
+
+    async fn give_up(self) {
+        let limit = self.shared.settings.timeout;
+        // What takes longer is closed.
+        let _ = timeout(limit, self.held.roll_back()).await;
+    }
+}
+
+/// Reads the record of a row, if it holds one.
+fn stored(row: &PgRow) -> Result<Option<Stored<'_>>, Error> {
+    let Some(request) = row.try_get("request")? else {
+        return Ok(None);
+    };
+    Ok(Some(Stored {
+        request,
+        fingerprint: row.try_get("fingerprint")?,
+        status: row.try_get("status")?,
+        headers: row.try_get("headers")?,
+        body: row.try_get("body")?,
+        live: row.try_get("live")?,
+    }))
+}
+
+impl fmt::Debug for Tx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tx").finish_non_exhaustive()
+    }
+}
+
+impl Supply for &'static mut PgConnection {
+    type Backend = SqlxPostgres;
+    type Ref<'a> = &'a mut PgConnection;
+
+    fn supply(open: &mut Tx) -> &mut PgConnection {
+        open.connection()
+    }
+}
+
+impl Supply for &'static mut Transaction<'static, Postgres> {
+    type Backend = SqlxPostgres;
+    type Ref<'a> = &'a mut Transaction<'static, Postgres>;
+
+    fn supply(open: &mut Tx) -> &mut Transaction<'static, Postgres> {
+        open.held.transaction()
+    }
+}

@@ -1,0 +1,181 @@
+//! The transaction that a handler is lent, from the claim to its end.
+
+use std::{fmt, sync::Arc};
+
+use sqlx::{Error, Executor, Row, SqliteConnection, Transaction, sqlite::SqliteRow};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{
+    Shared, Sqlite,
+    error::{before_commit, by_commit, store_error},
+};
+use crate::{
+    backend::{Call, Claimed, Entry, KeepError, Open, Stored, Supply, held::Held},
+    error::StoreError,
+    model::Kind,
+};
+
+/// Begins as the writer. The savepoint ends with the transaction, whoever ends it, so that it
+/// tells at the end whether this is still the transaction that began.
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE; SAVEPOINT idem_claim";
+
+/// Ends the transaction and begins the next one.
+const AGAIN: &str = "ROLLBACK; BEGIN IMMEDIATE; SAVEPOINT idem_claim";
+
+/// Fails if the transaction is no longer the one that began.
+const INTACT: &str = "RELEASE idem_claim";
+
+/// Holds an open transaction; the handler is lent what is inside.
+pub struct Tx {
+    held: Held<sqlx::Sqlite>,
+    /// The turn to write, until the transaction has ended.
+    turn: Option<OwnedSemaphorePermit>,
+    shared: Arc<Shared>,
+}
+
+impl Tx {
+    pub(super) fn new(
+        held: Held<sqlx::Sqlite>,
+        turn: Option<OwnedSemaphorePermit>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self { held, turn, shared }
+    }
+
+    pub(super) fn connection(&mut self) -> &mut SqliteConnection {
+        self.held.connection()
+    }
+
+    /// Looks the key up.
+    pub(super) async fn look_up(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+        let identity = &call.identity;
+        let rows = sqlx::query(include_str!("sql/lookup.sql"))
+            .bind(identity.scope().as_str())
+            .bind(identity.operation())
+            .bind(identity.key().as_str())
+            .bind(call.fingerprint.as_bytes().as_slice())
+            .fetch_all(self.connection())
+            .await
+            .map_err(|error| store_error(&error))?;
+        let rows = rows.iter().map(stored).collect::<Result<Vec<_>, _>>();
+        let rows = rows.map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        let locked = self.turn.is_some();
+        Claimed::new(self, locked, rows)
+    }
+
+    /// Checks that this is still the transaction that began, for the database that was there.
+    async fn intact(&mut self) -> Result<(), KeepError> {
+        if !self.held.is_outermost() {
+            return Err(KeepError::Ended);
+        }
+        match self.connection().execute(INTACT).await {
+            Ok(_) => Ok(()),
+            Err(Error::Database(_)) => Err(KeepError::Ended),
+            Err(error) => Err(before_commit(&error)),
+        }
+    }
+
+    /// Commits, if the database's file is still there.
+    pub(super) async fn end(self) -> Result<(), KeepError> {
+        if let Some(file) = self.shared.file.get() {
+            file.check().map_err(KeepError::Refused)?;
+        }
+        self.held.commit().await.map_err(|error| by_commit(&error))
+    }
+}
+
+impl Open for Tx {
+    async fn keep(mut self, call: &Call, entry: Entry<'_>) -> Result<(), KeepError> {
+        self.intact().await?;
+        let Entry {
+            kind,
+            snapshot,
+            replaces_expired,
+        } = entry;
+        let identity = &call.identity;
+        let (scope, operation) = (identity.scope().as_str(), identity.operation());
+        let (key, fingerprint) = (identity.key().as_str(), call.fingerprint.as_bytes());
+        let request = match kind {
+            Kind::Effect => &[],
+            Kind::Refusal => fingerprint.as_slice(),
+        };
+        let store = async {
+            if replaces_expired {
+                sqlx::query(include_str!("sql/clear.sql"))
+                    .bind(scope)
+                    .bind(operation)
+                    .bind(key)
+                    .bind(fingerprint.as_slice())
+                    .execute(self.connection())
+                    .await?;
+            }
+            sqlx::query(include_str!("sql/keep.sql"))
+                .bind(scope)
+                .bind(operation)
+                .bind(key)
+                .bind(request)
+                .bind(fingerprint.as_slice())
+                .bind(snapshot.status)
+                .bind(snapshot.headers.encode())
+                .bind(&*snapshot.body)
+                .bind(i64::try_from(call.ttl.as_millis()).unwrap_or(i64::MAX / 2))
+                .execute(self.connection())
+                .await
+        };
+        store.await.map_err(|error| before_commit(&error))?;
+        self.end().await
+    }
+
+    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+        if !self.held.is_outermost() {
+            return Err(StoreError::Refused("a savepoint was left open".to_owned()));
+        }
+        let again = self.connection().execute(AGAIN).await;
+        again.map_err(|error| store_error(&error))?;
+        self.look_up(call).await
+    }
+
+    async fn commit(mut self) -> Result<(), KeepError> {
+        self.intact().await?;
+        self.end().await
+    }
+
+    async fn give_up(self) {
+        self.held.roll_back().await;
+    }
+}
+
+fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
+    Ok(Stored {
+        request: row.try_get("request")?,
+        fingerprint: row.try_get("fingerprint")?,
+        status: row.try_get("status")?,
+        headers: row.try_get("headers")?,
+        body: row.try_get("body")?,
+        live: row.try_get("live")?,
+    })
+}
+
+impl fmt::Debug for Tx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tx").finish_non_exhaustive()
+    }
+}
+
+impl Supply for &'static mut SqliteConnection {
+    type Backend = Sqlite;
+    type Ref<'a> = &'a mut SqliteConnection;
+
+    fn supply(open: &mut Tx) -> &mut SqliteConnection {
+        open.connection()
+    }
+}
+
+impl Supply for &'static mut Transaction<'static, sqlx::Sqlite> {
+    type Backend = Sqlite;
+    type Ref<'a> = &'a mut Transaction<'static, sqlx::Sqlite>;
+
+    fn supply(open: &mut Tx) -> &mut Transaction<'static, sqlx::Sqlite> {
+        open.held.transaction()
+    }
+}
