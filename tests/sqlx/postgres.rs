@@ -77,7 +77,10 @@ impl Shop {
     async fn settles(&self) {
         let begun = Instant::now();
         while self.open_transactions() != "0" {
-            assert!(begun.elapsed() < Duration::from_secs(3), "a transaction stays open");
+            assert!(
+                begun.elapsed() < Duration::from_secs(3),
+                "a transaction stays open"
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -104,7 +107,10 @@ async fn repeats_are_answered_from_the_record_and_other_requests_refused() {
         let again = post(&app, path, "k", &Script::effect(201)).await;
         assert_eq!((again.status, again.replayed), (201, true), "{path}");
         assert_eq!(again.body, first.body);
-        assert_eq!(post(&app, path, "k", &Script::effect(200)).await.status, 422);
+        assert_eq!(
+            post(&app, path, "k", &Script::effect(200)).await.status,
+            422
+        );
     }
     assert_eq!(shop.counts(), "3|3");
     shop.settles().await;
@@ -147,13 +153,21 @@ async fn handler_that_ends_the_transaction_by_itself_is_never_recorded() {
         assert_eq!(shop.counts(), "0|0", "{sql:?}");
     }
     for path in ["/leaking", "/committing"] {
-        assert_eq!(post(&app, path, "k", &Script::effect(201)).await.status, 500);
+        assert_eq!(
+            post(&app, path, "k", &Script::effect(201)).await.status,
+            500
+        );
     }
     // What `/committing` did after its COMMIT stands alone, and nothing can be done about it.
     assert_eq!(shop.counts(), "1|0");
     shop.settles().await;
     for key in ["a", "b", "c", "d"] {
-        assert_eq!(post(&app, "/connection", key, &Script::effect(201)).await.status, 201);
+        assert_eq!(
+            post(&app, "/connection", key, &Script::effect(201))
+                .await
+                .status,
+            201
+        );
     }
     assert_eq!(shop.counts(), "5|4");
 }
@@ -164,7 +178,9 @@ async fn request_without_a_key_runs_in_the_transaction_too() {
     let app = app!(shop);
     let unkeyed = async |script: &Script| {
         let request = test::TestRequest::post().uri("/unkeyed").set_json(script);
-        test::call_service(&app, request.to_request()).await.status()
+        test::call_service(&app, request.to_request())
+            .await
+            .status()
     };
     assert_eq!(unkeyed(&Script::effect(201)).await, 201);
     assert_eq!(unkeyed(&Script::effect(400)).await, 400);
@@ -176,10 +192,18 @@ async fn request_without_a_key_runs_in_the_transaction_too() {
 async fn statement_that_runs_past_the_deadline_lets_go_of_key_and_connection() {
     let shop = Shop::open().await;
     let app = app!(shop);
-    let late = Script::new(201, ["INSERT INTO effects VALUES ('one')", "SELECT pg_sleep(30)"]);
+    let late = Script::new(
+        201,
+        ["INSERT INTO effects VALUES ('one')", "SELECT pg_sleep(30)"],
+    );
     assert_eq!(post(&app, "/transaction", "k", &late).await.status, 503);
     shop.settles().await;
-    assert_eq!(post(&app, "/transaction", "k", &Script::effect(201)).await.status, 201);
+    assert_eq!(
+        post(&app, "/transaction", "k", &Script::effect(201))
+            .await
+            .status,
+        201
+    );
     assert_eq!(shop.counts(), "1|1");
 }
 
@@ -190,16 +214,37 @@ async fn begin_that_is_given_up_half_way_leaves_no_transaction_in_the_pool() {
     let url = relay.url(database.name());
     let shop = Shop::at(database, &url, 1, StatementMode::Cached).await;
     let app = app!(shop);
-    assert_eq!(post(&app, "/connection", "a", &Script::effect(201)).await.status, 201);
+    assert_eq!(
+        post(&app, "/connection", "a", &Script::effect(201))
+            .await
+            .status,
+        201
+    );
     // The ping of the pool comes through in time, the answer to BEGIN does not.
     relay.set_latency(Duration::from_millis(900));
-    assert_eq!(post(&app, "/connection", "b", &Script::effect(201)).await.status, 503);
+    assert_eq!(
+        post(&app, "/connection", "b", &Script::effect(201))
+            .await
+            .status,
+        503
+    );
     relay.set_latency(Duration::ZERO);
     shop.settles().await;
     let transaction = "SELECT now() = statement_timestamp()";
-    let alone: bool = sqlx::query_scalar(transaction).fetch_one(&shop.pool).await.unwrap();
-    assert!(alone, "the pool hands out a connection inside a transaction");
-    assert_eq!(post(&app, "/connection", "b", &Script::effect(201)).await.status, 201);
+    let alone: bool = sqlx::query_scalar(transaction)
+        .fetch_one(&shop.pool)
+        .await
+        .unwrap();
+    assert!(
+        alone,
+        "the pool hands out a connection inside a transaction"
+    );
+    assert_eq!(
+        post(&app, "/connection", "b", &Script::effect(201))
+            .await
+            .status,
+        201
+    );
     assert_eq!(shop.counts(), "2|2");
 }
 

@@ -68,7 +68,10 @@ impl Shop {
 
     /// Effects and records.
     async fn counts(&self) -> (i64, i64) {
-        (self.count("effects").await, self.count("idem_records").await)
+        (
+            self.count("effects").await,
+            self.count("idem_records").await,
+        )
     }
 }
 
@@ -106,7 +109,10 @@ async fn repeats_are_answered_from_the_record_and_other_requests_refused() {
         let again = post(&app, path, "k", &Script::effect(201)).await;
         assert_eq!((again.status, again.replayed), (201, true), "{path}");
         assert_eq!(again.body, first.body);
-        assert_eq!(post(&app, path, "k", &Script::effect(200)).await.status, 422);
+        assert_eq!(
+            post(&app, path, "k", &Script::effect(200)).await.status,
+            422
+        );
     }
     assert_eq!(shop.counts().await, (3, 3));
 }
@@ -130,10 +136,25 @@ async fn refusal_rolls_back_binds_its_request_and_lets_a_corrected_one_run() {
 async fn released_answer_frees_the_key() {
     let shop = Shop::open().await;
     let app = app!(shop);
-    assert_eq!(post(&app, "/connection", "k", &Script::effect(503)).await.status, 503);
+    assert_eq!(
+        post(&app, "/connection", "k", &Script::effect(503))
+            .await
+            .status,
+        503
+    );
     assert_eq!(shop.counts().await, (0, 0));
-    assert_eq!(post(&app, "/connection", "k", &Script::effect(503)).await.status, 503);
-    assert_eq!(post(&app, "/connection", "k", &Script::effect(201)).await.status, 201);
+    assert_eq!(
+        post(&app, "/connection", "k", &Script::effect(503))
+            .await
+            .status,
+        503
+    );
+    assert_eq!(
+        post(&app, "/connection", "k", &Script::effect(201))
+            .await
+            .status,
+        201
+    );
     assert_eq!(shop.counts().await, (1, 1));
 }
 
@@ -159,12 +180,20 @@ async fn handler_that_ends_the_transaction_by_itself_is_never_recorded() {
         assert_eq!(shop.counts().await, (0, 0), "{sql:?}");
     }
     for path in ["/leaking", "/committing"] {
-        assert_eq!(post(&app, path, "k", &Script::effect(201)).await.status, 500);
+        assert_eq!(
+            post(&app, path, "k", &Script::effect(201)).await.status,
+            500
+        );
     }
     // What `/committing` did after its COMMIT stands alone, and nothing can be done about it.
     assert_eq!(shop.counts().await, (1, 0));
     for key in ["a", "b", "c", "d"] {
-        assert_eq!(post(&app, "/connection", key, &Script::effect(201)).await.status, 201);
+        assert_eq!(
+            post(&app, "/connection", key, &Script::effect(201))
+                .await
+                .status,
+            201
+        );
     }
     assert_eq!(shop.counts().await, (5, 4));
 }
@@ -175,7 +204,9 @@ async fn request_without_a_key_runs_in_the_transaction_too() {
     let app = app!(shop);
     let unkeyed = async |script: &Script| {
         let request = test::TestRequest::post().uri("/unkeyed").set_json(script);
-        test::call_service(&app, request.to_request()).await.status()
+        test::call_service(&app, request.to_request())
+            .await
+            .status()
     };
     assert_eq!(unkeyed(&Script::effect(201)).await, 201);
     assert_eq!(unkeyed(&Script::effect(400)).await, 400);
@@ -192,9 +223,18 @@ async fn handler_that_is_late_is_rolled_back_and_its_key_is_free() {
         ..Script::effect(201)
     };
     assert_eq!(post(&app, "/transaction", "k", &late).await.status, 503);
-    assert_eq!(post(&app, "/transaction", "k", &Script::effect(201)).await.status, 201);
+    assert_eq!(
+        post(&app, "/transaction", "k", &Script::effect(201))
+            .await
+            .status,
+        201
+    );
     assert_eq!(shop.counts().await, (1, 1));
-    assert_eq!(shop.pool.size(), 2, "the late handler's connection is closed");
+    assert_eq!(
+        shop.pool.size(),
+        2,
+        "the late handler's connection is closed"
+    );
 }
 
 #[actix_web::test]
@@ -225,24 +265,56 @@ async fn writer_of_another_process_is_waited_for_and_then_503() {
     other.execute("BEGIN IMMEDIATE").await.unwrap();
     let busy = post(&app, "/connection", "k", &Script::effect(201)).await;
     assert_eq!((busy.status, busy.retry_after), (503, true));
-    assert!(matches!(shop.idempotency.sweep().await, Err(StoreError::Locked)));
+    assert!(matches!(
+        shop.idempotency.sweep().await,
+        Err(StoreError::Locked)
+    ));
     other.execute("ROLLBACK").await.unwrap();
-    assert_eq!(post(&app, "/connection", "k", &Script::effect(201)).await.status, 201);
+    assert_eq!(
+        post(&app, "/connection", "k", &Script::effect(201))
+            .await
+            .status,
+        201
+    );
 }
 
 #[actix_web::test]
 async fn file_that_is_deleted_or_replaced_takes_no_writes_that_would_vanish() {
     let shop = Shop::open().await;
     let app = app!(shop);
-    assert_eq!(post(&app, "/connection", "a", &Script::effect(201)).await.status, 201);
+    assert_eq!(
+        post(&app, "/connection", "a", &Script::effect(201))
+            .await
+            .status,
+        201
+    );
     let (file, aside) = (shop.file(), shop.folder.join("aside.db"));
     fs::rename(&file, &aside).unwrap();
-    assert_eq!(post(&app, "/connection", "b", &Script::effect(201)).await.status, 503);
+    assert_eq!(
+        post(&app, "/connection", "b", &Script::effect(201))
+            .await
+            .status,
+        503
+    );
     fs::write(&file, "").unwrap();
-    assert_eq!(post(&app, "/connection", "b", &Script::effect(201)).await.status, 503);
+    assert_eq!(
+        post(&app, "/connection", "b", &Script::effect(201))
+            .await
+            .status,
+        503
+    );
     fs::rename(&aside, &file).unwrap();
-    assert_eq!(post(&app, "/connection", "b", &Script::effect(201)).await.status, 201);
-    assert!(post(&app, "/connection", "a", &Script::effect(201)).await.replayed);
+    assert_eq!(
+        post(&app, "/connection", "b", &Script::effect(201))
+            .await
+            .status,
+        201
+    );
+    assert!(
+        post(&app, "/connection", "a", &Script::effect(201))
+            .await
+            .replayed
+    );
     assert_eq!(shop.counts().await, (2, 2));
 }
 
@@ -266,7 +338,8 @@ async fn file_that_is_deleted_while_the_handler_runs_is_not_acknowledged() {
 #[actix_web::test]
 async fn newer_record_table_is_left_alone() {
     let shop = Shop::open().await;
-    shop.run("INSERT INTO idem_migrations (version) VALUES (99)").await;
+    shop.run("INSERT INTO idem_migrations (version) VALUES (99)")
+        .await;
     for refused in [
         shop.idempotency.migrate().await,
         shop.idempotency.verify_schema().await,
@@ -281,7 +354,12 @@ async fn missing_record_table_is_said_to_be_missing() {
     let shop = Shop::open().await;
     let app = app!(shop);
     shop.run("DROP TABLE idem_records").await;
-    assert_eq!(post(&app, "/connection", "k", &Script::effect(201)).await.status, 503);
+    assert_eq!(
+        post(&app, "/connection", "k", &Script::effect(201))
+            .await
+            .status,
+        503
+    );
     shop.run("DROP TABLE idem_migrations").await;
     let why = shop.idempotency.verify_schema().await.unwrap_err();
     assert!(matches!(why, StoreError::Schema(_)), "{why}");
