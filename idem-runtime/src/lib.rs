@@ -54,6 +54,8 @@ mod gate;
 mod http;
 mod model;
 mod protocol;
+#[cfg(feature = "__seeded")]
+mod seeded;
 mod settings;
 mod sweep;
 

@@ -20,6 +20,9 @@ type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const USAGE: &str = "usage:
   lab faults [--only F3,F8] [--seed N] [--profile short|long] [--minutes M] [--report FILE]
       injects faults and checks the promise; `long` takes about 40 minutes
+  lab checker [--seed N]
+      shows that the checks catch faults that are planted in the framework; needs a build with
+      `--features seeded`
   lab bench [--seconds N] [--rounds N] [--connections N] [--fsync 0|1]
       measures what the promise costs";
 
@@ -41,6 +44,10 @@ fn run() -> Fallible<bool> {
         Some("faults") => {
             let plan = faults_plan(arguments)?;
             runtime()?.block_on(faults::run(plan))
+        }
+        Some("checker") => {
+            let plan = faults_plan(arguments)?;
+            runtime()?.block_on(faults::check(plan))
         }
         Some("serve") => {
             service::serve(&arguments.next().unwrap_or_default())?;

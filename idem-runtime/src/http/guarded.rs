@@ -311,6 +311,11 @@ async fn answer<B: Backend>(
         ),
         KeyFrom::Header(_) | KeyFrom::OptionalHeader(_) => key,
     };
+    #[cfg(feature = "__seeded")]
+    let scope = match scope {
+        _ if crate::seeded::is("scope-dropped") => Scope::global(),
+        scope => scope,
+    };
     let identity = key.map(|key| Arc::new(Identity::new(scope, operation, key)));
     if let (Some(slot), Some(identity)) = (slot, &identity) {
         slot.set(identity);
@@ -595,6 +600,10 @@ fn fingerprint(
     let mut input = FingerprintInput::new(request.method().as_str(), request.path(), &decoded);
     input.operation = operation;
     input.query = request.query_string();
+    #[cfg(feature = "__seeded")]
+    if crate::seeded::is("query-ignored") {
+        input.query = "";
+    }
     input.content_type = media_type
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();

@@ -6,7 +6,8 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tokio::time::sleep;
+use tokio::{task::JoinHandle, time::sleep};
+use tokio_postgres::types::ToSql;
 
 use super::{
     Lab,
@@ -291,22 +292,7 @@ pub(super) async fn refusals(lab: &Lab) -> Fallible<Verdict> {
         rule(At::Commit, Cut::After, 0.02),
         rule(At::Commit, Cut::Answer(0), 0.02),
     ]);
-    let history = trial.history.clone();
-    let limits = trial.database.connect().await?;
-    let mut rng = trial.rng.fork();
-    let changing = tokio::spawn(async move {
-        loop {
-            let (half, limit) = (rng.bool(), if rng.bool() { 0 } else { 5000 });
-            let change = "UPDATE limits SET amount = $1 WHERE id % 2 = $2";
-            history.fault("limits change");
-            limits
-                .execute(change, &[&i64::from(limit), &i32::from(half)])
-                .await?;
-            sleep(Duration::from_millis(rng.u64(1..6))).await;
-        }
-        #[expect(unreachable_code, reason = "names the type of the error")]
-        Fallible::Ok(())
-    });
+    let changing = changing_limits(&mut trial).await?;
     let end = Instant::now() + lab.time(6.0, 90.0);
     while Instant::now() < end {
         let keys: Vec<_> = (0..8).map(|_| trial.rng.fork()).collect();
@@ -321,8 +307,26 @@ pub(super) async fn refusals(lab: &Lab) -> Fallible<Verdict> {
     trial.end(Allowing::default()).await
 }
 
+/// Raises and lowers limits, until the task is aborted.
+pub(super) async fn changing_limits(trial: &mut Trial) -> Fallible<JoinHandle<()>> {
+    let history = trial.history.clone();
+    let limits = trial.database.connect().await?;
+    let mut rng = trial.rng.fork();
+    Ok(tokio::spawn(async move {
+        let change = "UPDATE limits SET amount = $1 WHERE id % 2 = $2";
+        loop {
+            let (half, limit) = (rng.bool(), if rng.bool() { 0 } else { 5000 });
+            let parameters: [&(dyn ToSql + Sync); 2] = [&i64::from(limit), &i32::from(half)];
+            if limits.execute(change, &parameters).await.is_ok() {
+                history.fault("limits change");
+            }
+            sleep(Duration::from_millis(rng.u64(1..6))).await;
+        }
+    }))
+}
+
 /// One key: two requests and a correction, each sent several times, in any order, by several clients.
-async fn shuffled(trial: &Trial, mut rng: fastrand::Rng) {
+pub(super) async fn shuffled(trial: &Trial, mut rng: fastrand::Rng) {
     let payer = rng.i32(0..ACCOUNTS);
     let (scope, key) = (
         format!("{MARK}-scope"),

@@ -27,15 +27,7 @@ pub(super) async fn expiry(lab: &Lab) -> Fallible<Verdict> {
     };
     let mut trial = Trial::begin(lab, "F16", plan).await?;
     let end = Instant::now() + lab.time(7.0, 90.0);
-    let keys: Vec<_> = (0..24)
-        .map(|_| (trial.fresh("/brief", Order::default()), trial.rng.fork()))
-        .collect();
-    let trial_ref = &trial;
-    join_all(
-        keys.into_iter()
-            .map(|(request, rng)| around_the_end(trial_ref, request, rng, end)),
-    )
-    .await;
+    bursts(&mut trial, 24, end).await;
     let effects = trial
         .database
         .number("SELECT count(*) FROM effects")
@@ -45,6 +37,18 @@ pub(super) async fn expiry(lab: &Lab) -> Fallible<Verdict> {
     ));
     trial.expect(effects > 24, "no lifetime has ended");
     trial.end(Allowing::default()).await
+}
+
+/// Sends bursts around the ends of lifetimes of some keys.
+pub(super) async fn bursts(trial: &mut Trial, keys: usize, end: Instant) {
+    let keys: Vec<_> = (0..keys)
+        .map(|_| (trial.fresh("/brief", Order::default()), trial.rng.fork()))
+        .collect();
+    let trial = &*trial;
+    let around = keys
+        .into_iter()
+        .map(|(request, rng)| around_the_end(trial, request, rng, end));
+    join_all(around).await;
 }
 
 /// Repeats a request in bursts of four, closely before and after the end of each lifetime.

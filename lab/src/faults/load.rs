@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use fastrand::Rng;
@@ -73,6 +73,14 @@ impl Load {
         }
     }
 
+    /// Waits until this many requests were sent, or for half a minute.
+    pub(crate) async fn until_sent(&self, trial: &Trial, requests: usize) {
+        let start = Instant::now();
+        while trial.history.requests() < requests && start.elapsed() < Duration::from_secs(30) {
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     /// Lets them end what they are at.
     pub(crate) async fn stop(mut self) {
         self.stopping.store(true, Ordering::Relaxed);
@@ -136,7 +144,11 @@ impl Customer {
             // Another request under a key that had its effect.
             (Some(201), 15..20) => {
                 let mut other = Request::clone(&request);
-                other.body = body(&self.order());
+                if self.rng.bool() {
+                    other.body = body(&self.order());
+                } else {
+                    other.query = "?dry_run=1";
+                }
                 self.until_settled(lines, &Arc::new(other)).await;
             }
             // The answer was lost on the way to the one who asked.

@@ -10,6 +10,7 @@ mod kills;
 mod lifetimes;
 mod load;
 mod report;
+mod seeded;
 mod stops;
 mod storms;
 mod trial;
@@ -26,6 +27,7 @@ use std::{
 
 use idem_cluster::Cluster;
 
+pub(crate) use self::seeded::check;
 use self::{report::Row, trial::Verdict};
 use crate::Fallible;
 

@@ -50,10 +50,21 @@ impl Result {
             }
             Err(error) => match error.downcast_ref() {
                 Some(Missing(what)) => Self::NotRun(what.clone()),
-                None => Self::Failed(error.to_string()),
+                None => Self::Failed(explained(&*error)),
             },
         }
     }
+}
+
+/// An error with what stands behind it.
+fn explained(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let _ = write!(text, ": {error}");
+        source = error.source();
+    }
+    text
 }
 
 /// One line of the table.

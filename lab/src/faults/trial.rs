@@ -313,17 +313,19 @@ impl Trial {
         Ok(())
     }
 
-    /// The attempts that were in flight at a moment and came to nothing.
+    /// The attempts that were in flight at a moment, or executed at any, and came to nothing: for faults that may
+    /// refuse requests and lose none.
     pub(crate) fn failed_in_flight(&self, at: Duration) -> Vec<String> {
+        let executed = self.executed();
         let attempts = self.history.attempts();
-        let in_flight = attempts.iter().filter(|attempt| {
-            let returned = attempt.returned.as_ref();
-            attempt.invoked < at && returned.is_some_and(|(returned, _)| *returned > at)
+        let returned = attempts.iter().enumerate().filter_map(|(number, attempt)| {
+            let (returned, outcome) = attempt.returned.as_ref()?;
+            let in_flight = attempt.invoked < at && *returned > at;
+            (in_flight || executed.contains(&number)).then_some(outcome)
         });
-        in_flight
-            .filter_map(|attempt| attempt.returned.as_ref())
-            .filter(|(_, outcome)| outcome.told() == Told::Unknown)
-            .map(|(_, outcome)| format!("{outcome:?}"))
+        returned
+            .filter(|outcome| outcome.told() == Told::Unknown)
+            .map(|outcome| format!("{outcome:?}"))
             .collect()
     }
 

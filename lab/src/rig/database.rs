@@ -71,15 +71,25 @@ impl Database {
         self.execute(&fill).await
     }
 
-    /// Opens a connection of its own: the server may have been restarted since the last one.
+    /// Opens a connection of its own, also to a server that is still recovering from what was done to it.
     ///
     /// # Errors
     ///
-    /// When the server is down.
+    /// When the server stays down.
     pub(crate) async fn connect(&self) -> Fallible<Client> {
-        let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
-        tokio::spawn(connection);
-        Ok(client)
+        let start = Instant::now();
+        loop {
+            match tokio_postgres::connect(&self.url(), NoTls).await {
+                Ok((client, connection)) => {
+                    tokio::spawn(connection);
+                    return Ok(client);
+                }
+                Err(_) if start.elapsed() < Duration::from_secs(20) => {
+                    sleep(Duration::from_millis(20)).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Runs SQL text.

@@ -46,7 +46,7 @@ pub(crate) enum At {
 /// Says how a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// The server never sees the statement.
+    /// The server never sees the statement; what it says about those before still arrives.
     Before,
     /// The server sees it, and the client nothing more.
     After,

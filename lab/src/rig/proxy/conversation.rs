@@ -55,9 +55,17 @@ pub(super) async fn relay(mut client: TcpStream, shared: &Shared) -> io::Result<
 struct State {
     /// How many `ReadyForQuery` the server still has to send.
     owed: Mutex<usize>,
-    /// Set once the answer of a statement is to be cut: how many `ReadyForQuery` come before that answer, and how many
-    /// of its bytes pass.
-    cut: Mutex<Option<(usize, usize)>>,
+    /// Set once the connection is to end.
+    end: Mutex<Option<End>>,
+}
+
+/// How a connection ends: the answers to what was sent before still pass, and then this much.
+#[derive(Debug)]
+struct End {
+    /// How many `ReadyForQuery` are still to pass.
+    before: usize,
+    /// How many bytes pass of the answer that comes next; none is waited for if there is none.
+    bytes: Option<usize>,
 }
 
 /// Passes the client's messages on; returns when the connection is to be closed.
@@ -76,11 +84,19 @@ async fn forth(
                 continue;
             }
             cut = statement(&frame).and_then(|at| shared.cut_at(at));
-            if cut == Some(Cut::Before) {
-                break;
-            }
+            let before = *lock(&state.owed);
             if let Some(Cut::Answer(bytes)) = cut {
-                *lock(&state.cut) = Some((*lock(&state.owed), bytes));
+                *lock(&state.end) = Some(End {
+                    before,
+                    bytes: Some(bytes),
+                });
+            }
+            if cut == Some(Cut::Before) {
+                *lock(&state.end) = Some(End {
+                    before,
+                    bytes: None,
+                });
+                break;
             }
             *lock(&state.owed) += usize::from(frame.asks_for_ready());
             burst.extend_from_slice(frame.bytes());
@@ -91,9 +107,10 @@ async fn forth(
         server.write_all(&burst).await?;
         match cut {
             None => {}
-            Some(Cut::Before | Cut::After) => return Ok(()),
+            Some(Cut::After) => return Ok(()),
+            Some(Cut::Before) if *lock(&state.owed) == 0 => return Ok(()),
             // The other direction ends it.
-            Some(Cut::Answer(_)) => std::future::pending().await,
+            Some(Cut::Before | Cut::Answer(_)) => std::future::pending().await,
         }
     }
     // In a black hole not even the end of a connection arrives.
@@ -116,22 +133,26 @@ async fn back(
         let mut news = BytesMut::new();
         let mut ends = false;
         while let Some(frame) = frames.take()? {
-            let mut cut = lock(&state.cut);
-            match &mut *cut {
-                Some((0, bytes)) => {
+            let mut end = lock(&state.end);
+            match &mut *end {
+                Some(End {
+                    before: 0,
+                    bytes: Some(bytes),
+                }) => {
                     let passing = frame.bytes().len().min(*bytes);
                     *bytes -= passing;
                     news.extend_from_slice(frame.bytes().get(..passing).unwrap_or_default());
                     // Also when the whole answer was shorter.
                     ends = *bytes == 0 || frame.is_ready();
                 }
-                Some((before, _)) if frame.is_ready() => {
-                    *before -= 1;
+                Some(End { before, bytes }) if frame.is_ready() => {
+                    *before = before.saturating_sub(1);
                     news.extend_from_slice(frame.bytes());
+                    ends = *before == 0 && bytes.is_none();
                 }
                 _ => news.extend_from_slice(frame.bytes()),
             }
-            drop(cut);
+            drop(end);
             let mut owed = lock(&state.owed);
             *owed = owed.saturating_sub(usize::from(frame.is_ready()));
             if ends {
