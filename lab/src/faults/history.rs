@@ -1,6 +1,7 @@
 //! What happened: every attempt with its answer, and every fault, in memory and as one JSON line an event.
 
 use std::{
+    fmt,
     fs::File,
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
@@ -63,7 +64,7 @@ pub(crate) enum Outcome {
 }
 
 /// An answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
     /// Whether it says that it repeats a stored answer.
@@ -71,6 +72,17 @@ pub(crate) struct Reply {
     /// The stored header that names the execution.
     pub(crate) execution: Option<String>,
     pub(crate) body: Vec<u8>,
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = if self.replayed { " (replayed)" } else { "" };
+        let text: String = String::from_utf8_lossy(&self.body)
+            .chars()
+            .take(200)
+            .collect();
+        write!(f, "{}{mark} {text}", self.status)
+    }
 }
 
 /// What an outcome tells about its request.
