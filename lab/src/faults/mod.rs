@@ -11,6 +11,7 @@ mod lifetimes;
 mod load;
 mod report;
 mod seeded;
+mod servers;
 mod stops;
 mod storms;
 mod trial;
@@ -111,6 +112,26 @@ const FAULTS: &[Fault] = &[
         name: "F6",
         what: "backend that holds a key frozen",
         run: here!(stops::frozen_backend),
+    },
+    Fault {
+        name: "F7",
+        what: "disk full: that of the tables, that of the log",
+        run: here!(servers::disk_full),
+    },
+    Fault {
+        name: "F8",
+        what: "failover to an asynchronous and to a synchronous standby",
+        run: here!(servers::failover),
+    },
+    Fault {
+        name: "F9",
+        what: "COMMIT waiting for a lost standby cancelled",
+        run: here!(servers::cancelled_commit),
+    },
+    Fault {
+        name: "F10",
+        what: "PgBouncer in transaction mode, smaller than the pool",
+        run: here!(servers::pooler),
     },
     Fault {
         name: "F11",
