@@ -2,6 +2,8 @@
 
 use std::{env, sync::LazyLock, time::Duration};
 
+use crate::model::{FingerprintInput, Scope};
+
 /// Names the one fault of this process; the variable is read once.
 static PLANTED: LazyLock<String> = LazyLock::new(|| env::var("IDEM_SEEDED").unwrap_or_default());
 
@@ -18,6 +20,23 @@ const GUARD_OF_REFUSAL: &str = "CASE WHEN NOT EXISTS";
 const LOCK: &str = "pg_catalog.pg_try_advisory_xact_lock($1) AS locked";
 const SLOW_LOCK: &str =
     "pg_catalog.pg_sleep(0.02), pg_catalog.pg_try_advisory_xact_lock($1) AS locked";
+
+/// Breaks what tells owners apart.
+pub(crate) fn scope(scope: Scope) -> Scope {
+    if is("scope-dropped") {
+        Scope::global()
+    } else {
+        scope
+    }
+}
+
+/// Breaks what tells requests apart.
+pub(crate) fn input(mut input: FingerprintInput<'_>) -> FingerprintInput<'_> {
+    if is("query-ignored") {
+        input.query = "";
+    }
+    input
+}
 
 /// Breaks a statement.
 pub(crate) fn sql(text: &str) -> String {

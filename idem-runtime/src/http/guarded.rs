@@ -312,10 +312,7 @@ async fn answer<B: Backend>(
         KeyFrom::Header(_) | KeyFrom::OptionalHeader(_) => key,
     };
     #[cfg(feature = "__seeded")]
-    let scope = match scope {
-        _ if crate::seeded::is("scope-dropped") => Scope::global(),
-        scope => scope,
-    };
+    let scope = crate::seeded::scope(scope);
     let identity = key.map(|key| Arc::new(Identity::new(scope, operation, key)));
     if let (Some(slot), Some(identity)) = (slot, &identity) {
         slot.set(identity);
@@ -601,9 +598,7 @@ fn fingerprint(
     input.operation = operation;
     input.query = request.query_string();
     #[cfg(feature = "__seeded")]
-    if crate::seeded::is("query-ignored") {
-        input.query = "";
-    }
+    let input = crate::seeded::input(input);
     input.content_type = media_type
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();

@@ -306,7 +306,7 @@ fn one_lifetime(evidence: &Evidence, seen: &Seen<'_>) -> Vec<Broken> {
                 .and_then(|(_, outcome)| outcome.status());
             let same = attempt.request.content() == acknowledged.request.content();
             match status {
-                Some(409) if same => broken.push((
+                Some(409) if same && !overlapped(seen, attempt) => broken.push((
                     "I3",
                     format!("attempt {number} was told to wait after an acknowledgement"),
                 )),
@@ -342,6 +342,20 @@ fn one_lifetime(evidence: &Evidence, seen: &Seen<'_>) -> Vec<Broken> {
         }
     }
     broken
+}
+
+/// Whether another attempt of the same request was in flight meanwhile: then one may still be at work, in vain.
+fn overlapped(seen: &Seen<'_>, attempt: &Attempt) -> bool {
+    let Some((answered, _)) = &attempt.returned else {
+        return true;
+    };
+    seen.attempts.iter().any(|(_, other)| {
+        let ended = other.returned.as_ref().map(|(at, _)| *at);
+        !std::ptr::eq(*other, attempt)
+            && other.request.content() == attempt.request.content()
+            && other.invoked < *answered
+            && ended.is_none_or(|ended| ended > attempt.invoked)
+    })
 }
 
 /// A key over several lifetimes: one effect in each.
