@@ -2,4 +2,4 @@
 
 mod support;
 
-pub use support::{database, raw_http, relay, service, sessions};
+pub use support::{database, kinds, raw_http, relay, service};

@@ -29,7 +29,7 @@ pub enum StoreError {
     TimedOut(Duration),
     /// The record table is missing or not as this release needs it.
     #[error(
-        "{0}: run `Idempotency::migrate()` at start, or apply `postgres::MIGRATIONS` with your own migration tool"
+        "{0}: run `Idempotency::migrate()` at start, or apply the backend's `MIGRATIONS` with your own migration tool"
     )]
     Schema(String),
     /// A serialisation failure or a deadlock: the transaction was rolled back.

@@ -49,6 +49,7 @@ compile_error!(
 );
 
 mod backend;
+mod cache;
 mod error;
 mod gate;
 mod http;

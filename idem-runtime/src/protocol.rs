@@ -8,7 +8,8 @@ use tokio::{
 };
 
 use crate::{
-    backend::{Backend, Call, Claimed, Entry, KeepError, Open, Session},
+    backend::{self, Backend, Call, Claimed, Entry, KeepError, Open, Session},
+    cache::{Cache, Since},
     error::StoreError,
     gate::{Entered, Gate, Pass, State, Verdict},
     model::{Decision, Fate, Fingerprint, Found, Kind, Record, Snapshot, decide},
@@ -58,12 +59,12 @@ pub(crate) enum Mistake {
     AnswerBroken,
     #[error(
         "a SQL statement of the handler failed, the handler went on to answer success, and \
-         PostgreSQL had rolled its writes back: return the error, or use `Tx::savepoint`"
+         PostgreSQL had rolled its writes back: return the error, or use a savepoint"
     )]
     Swallowed,
     #[error(
-        "the handler ended the transaction by itself (COMMIT, ROLLBACK or BEGIN through `tx`): \
-         leave that to the runtime, or use `Tx::savepoint`"
+        "the handler ended the transaction by itself (COMMIT, ROLLBACK or BEGIN through `tx`, or a \
+         savepoint left open): leave that to the runtime, and end each savepoint"
     )]
     Ended,
 }
@@ -143,7 +144,7 @@ pub(crate) async fn contradict<B: Backend>(backend: &B, call: &Call) -> End<B::O
         locked,
         found,
         ..
-    } = match backend.claim(call).await {
+    } = match backend.look(call).await {
         Ok(claimed) => claimed,
         Err(error) => {
             return End::new(Outcome::Unavailable(Arc::new(error)), Verdict::Free, None);
@@ -184,14 +185,16 @@ async fn follow(
 /// Asks the database, runs the handler if it has to run, and tells the duplicates how it ended.
 pub(crate) async fn lead<B: Backend>(
     backend: &B,
+    cache: Option<&Cache>,
     call: &Call,
     pass: Pass,
     until: Instant,
     handler: &mut impl Handler<B::Open>,
 ) -> End<B::Open> {
-    let mut end = execute(backend, call, &pass, until, handler)
+    let mut end = execute(backend, cache, call, &pass, until, handler)
         .await
         .unwrap_or_else(|error| {
+            noticed(&error);
             let error = Arc::new(error);
             let verdict = Verdict::Unavailable(Arc::clone(&error));
             End::new(Outcome::Unavailable(error), verdict, None)
@@ -202,11 +205,18 @@ pub(crate) async fn lead<B: Backend>(
 
 async fn execute<B: Backend>(
     backend: &B,
+    cache: Option<&Cache>,
     call: &Call,
     pass: &Pass,
     until: Instant,
     handler: &mut impl Handler<B::Open>,
 ) -> Result<End<B::Open>, StoreError> {
+    let since = Since::now();
+    let remember = |record: &Arc<Record>| {
+        if let (Some(cache), Kind::Effect) = (cache, record.kind) {
+            cache.put(&call.identity, record, since);
+        }
+    };
     let mut runs = 0;
     let mut in_doubt = false;
     // A refusal whose writes are rolled back and whose record is still to be written.
@@ -221,6 +231,7 @@ async fn execute<B: Backend>(
         } = claimed;
         match decide(&found, &call.fingerprint, locked) {
             Decision::Replay(record) => {
+                remember(&record);
                 let verdict = Verdict::Recorded(Arc::clone(&record));
                 return Ok(End::new(Outcome::Replay(record), verdict, Some(open)));
             }
@@ -258,9 +269,13 @@ async fn execute<B: Backend>(
                     return Ok(End::undone(Outcome::Answer(Fate::Release), open).await);
                 }
                 Ran::Refuse(snapshot) => {
-                    refusal = Some(snapshot);
                     claimed = match Box::pin(open.again(call)).await {
-                        Ok(claimed) => claimed,
+                        Ok(claimed) => {
+                            refusal = Some(snapshot);
+                            claimed
+                        }
+                        // This claim is at the endpoint's level, where its snapshot can hide such
+                        // an effect to the end: the handler has to answer anew.
                         Err(_) => resolve(backend, call).await?,
                     };
                     continue;
@@ -285,20 +300,17 @@ async fn execute<B: Backend>(
         };
         match open.keep(call, entry).await {
             Ok(()) => {
-                let fingerprint = call.fingerprint.as_bytes().as_slice().into();
                 let record = Arc::new(Record {
                     kind,
-                    fingerprint,
+                    fingerprint: call.fingerprint.as_bytes().as_slice().into(),
                     snapshot,
+                    remaining: call.ttl,
                 });
-                let verdict = Verdict::Recorded(record);
-                let fate = match kind {
-                    Kind::Effect => Fate::Commit,
-                    Kind::Refusal => Fate::Refuse,
-                };
-                return Ok(End::new(Outcome::Answer(fate), verdict, None));
+                remember(&record);
+                return Ok(End::kept(record));
             }
             Err(KeepError::InDoubt(cause) | KeepError::Overtaken(cause)) => {
+                noticed(&cause);
                 tracing::debug!(%cause, "in doubt or overtaken: claiming the key again");
                 in_doubt = true;
                 claimed = resolve(backend, call).await?;
@@ -339,6 +351,14 @@ impl<O: Open> End<O> {
             verdict,
             open,
         }
+    }
+
+    fn kept(record: Arc<Record>) -> Self {
+        let fate = match record.kind {
+            Kind::Effect => Fate::Commit,
+            Kind::Refusal => Fate::Refuse,
+        };
+        Self::new(Outcome::Answer(fate), Verdict::Recorded(record), None)
     }
 
     /// Rolls back before the answer: a repeat that comes at once is to find the key free.
@@ -395,6 +415,13 @@ async fn resolve<B: Backend>(backend: &B, call: &Call) -> Result<Claimed<B::Open
             Err(_) if Instant::now() < until => sleep(jitter()).await,
             known => return known,
         }
+    }
+}
+
+/// Takes note of an error that means a lost connection.
+fn noticed(error: &StoreError) {
+    if matches!(error, StoreError::Unreachable(_) | StoreError::TimedOut(_)) {
+        backend::lost();
     }
 }
 

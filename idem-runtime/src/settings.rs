@@ -13,10 +13,12 @@ use actix_web::{Error, HttpRequest, HttpResponse};
 #[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
 use crate::backend::postgres::{Options, StatementMode};
 use crate::{
-    backend::{Backend, Pool},
+    backend::{Backend, Call, Pool},
+    cache::Cache,
     error::{SettingsError, StoreError},
     gate::Gate,
     http::{Executions, Hooks, Problem},
+    model::Record,
     sweep::{self, Sweeper},
 };
 
@@ -57,6 +59,7 @@ type Usual = ();
 struct Inner<B> {
     backend: B,
     gate: Arc<Gate>,
+    cache: Option<Cache>,
     executions: Executions,
     hooks: Hooks,
     body_timeout: Duration,
@@ -79,6 +82,7 @@ impl<B: Backend> Idempotency<B> {
             options: P::Options::default(),
             hooks: Hooks::default(),
             body_timeout: Duration::from_secs(30),
+            cache: None,
         }
     }
 
@@ -161,6 +165,15 @@ impl<B: Backend> Idempotency<B> {
         &self.inner.gate
     }
 
+    pub(crate) fn cache(&self) -> Option<&Cache> {
+        self.inner.cache.as_ref()
+    }
+
+    /// Finds the answer to a repeat of an effect, if this process keeps it.
+    pub(crate) fn known(&self, call: &Call) -> Option<Arc<Record>> {
+        self.cache()?.get(&call.identity, &call.fingerprint)
+    }
+
     pub(crate) fn executions(&self) -> &Executions {
         &self.inner.executions
     }
@@ -206,9 +219,28 @@ pub struct Builder<P: Pool> {
     options: P::Options,
     hooks: Hooks,
     body_timeout: Duration,
+    cache: Option<u64>,
 }
 
 impl<P: Pool> Builder<P> {
+    /// Keeps the answers of effects in memory as well, up to this many bytes (default: none), so
+    /// that a repeat of one is answered without the database. The extractors and `authorize` still
+    /// run first.
+    ///
+    /// An answer is kept no longer than its record lives. Refusals are never kept, another request
+    /// under the key is always decided by the database, and everything is forgotten when any
+    /// connection was lost, since the database may have failed over. A connection that nobody uses
+    /// is noticed at once only where the framework has opened the pool
+    /// ([`postgres::pool`](crate::postgres::pool)), elsewhere with its next use.
+    ///
+    /// Leave it off where repeats are rare, where records are deleted by hand (an answer may come
+    /// back for the rest of its lifetime), and behind a database that fails over to an asynchronous
+    /// standby without cutting its connections.
+    pub fn cache(mut self, bytes: u64) -> Self {
+        self.cache = Some(bytes);
+        self
+    }
+
     /// Sets how long a request's body may take to arrive (default 30 s); a slower one is answered
     /// 408. actix has no limit of its own.
     pub fn body_timeout(mut self, limit: Duration) -> Self {
@@ -271,9 +303,13 @@ impl<P: Pool> Builder<P> {
         if self.body_timeout.is_zero() {
             return Err(SettingsError::Zero("`body_timeout`"));
         }
+        if self.cache == Some(0) {
+            return Err(SettingsError::Zero("`cache`"));
+        }
         let inner = Inner {
             backend: self.pool.open(self.options)?,
             gate: Arc::default(),
+            cache: self.cache.map(Cache::new),
             executions: Executions::default(),
             hooks: self.hooks,
             body_timeout: self.body_timeout,

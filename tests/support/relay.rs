@@ -236,12 +236,12 @@ mod tests {
     use tokio_postgres::{Client, NoTls};
 
     use super::*;
-    use crate::database::{Database, Template};
+    use crate::database::{Database, Template, postgres::Postgres};
 
     const NO_TIME: Duration = Duration::ZERO;
     const A_WHILE: Duration = Duration::from_millis(300);
 
-    static TABLE: Template = Template::new(|database| {
+    static TABLE: Template<Postgres> = Template::new(|database| {
         Box::pin(async move {
             database.run_sql("CREATE TABLE t (n int)").unwrap();
         })
@@ -414,16 +414,19 @@ mod tests {
         );
     }
 
-    async fn behind_relay(latency: Duration) -> (Database, Relay, Client) {
+    async fn behind_relay(latency: Duration) -> (Database<Postgres>, Relay, Client) {
         let database = TABLE.database();
-        let relay = Relay::start(database.port(), latency);
+        let relay = Relay::start(database.engine().port(), latency);
         let client = connect(&relay, &database).await.unwrap();
         (database, relay, client)
     }
 
-    async fn connect(relay: &Relay, database: &Database) -> Result<Client, tokio_postgres::Error> {
+    async fn connect(
+        relay: &Relay,
+        database: &Database<Postgres>,
+    ) -> Result<Client, tokio_postgres::Error> {
         let (client, connection) =
-            tokio_postgres::connect(&relay.url(database.name()), NoTls).await?;
+            tokio_postgres::connect(&relay.url(database.engine().name()), NoTls).await?;
         tokio::spawn(connection);
         Ok(client)
     }
@@ -438,7 +441,7 @@ mod tests {
     }
 
     /// Counts the rows when no session of a client is left that could still add one.
-    async fn rows_once_idle(database: &Database) -> String {
+    async fn rows_once_idle(database: &Database<Postgres>) -> String {
         let others = "SELECT count(*) FROM pg_stat_activity \
                       WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
         while database.run_sql(others).unwrap() != "0" {

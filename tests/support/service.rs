@@ -5,20 +5,24 @@
     clippy::indexing_slicing,
     clippy::missing_errors_doc,
     clippy::missing_panics_doc,
+    clippy::panic,
     clippy::unused_async,
     clippy::unwrap_used,
     reason = "a service that cannot be set up, or whose answers are not what they should be, fails its test"
 )]
 
 pub mod bare;
+mod db;
 pub mod handlers;
 pub mod script;
 pub mod unscripted;
 
 use std::{
     env,
+    fs::{File, OpenOptions},
     future::Future,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::{
         Arc,
@@ -29,40 +33,33 @@ use std::{
 };
 
 use actix_web::{App, HttpServer, dev::ServerHandle, web};
-use idem_runtime::{
-    Builder, Idempotency,
-    postgres::{self, Postgres},
-};
+use idem_runtime::{Builder, Idempotency};
 use reqwest::{Method, StatusCode, header::HeaderMap};
 use script::Script;
 use tokio::sync::oneshot;
 
-use crate::database::{Database, Template};
+use crate::{
+    database::Database,
+    kinds::{Deadpool, Kind, Sqlite, SqlxPostgres},
+};
 
-/// The pool of the service.
-pub type Pool = deadpool_postgres::Pool;
+/// The handlers, with deadpool-postgres's transaction.
+pub mod deadpool {
+    super::handlers::handlers!(crate::kinds::Deadpool, &idem_runtime::postgres::Tx);
+}
 
-/// A database with the record table and the tables that the scripts write.
-///
-/// `effects` has no unique constraint, so that a second effect shows.
-pub static EFFECTS: Template = Template::new(|database| {
-    Box::pin(async move {
-        let pool = postgres::pool(&database.url()).open().unwrap();
-        let idempotency = Idempotency::new(pool).unwrap();
-        idempotency.migrate().await.unwrap();
-        database.run_sql(TABLES).unwrap();
-    })
-});
+/// The handlers, with sqlx's transaction of PostgreSQL.
+pub mod sqlx_postgres {
+    super::handlers::handlers!(crate::kinds::SqlxPostgres, &mut sqlx::PgConnection);
+}
 
-/// The tables that the scripts write.
-pub const TABLES: &str = "
-    CREATE TABLE effects (id bigserial, scope text, note text);
-    CREATE TABLE money (id text PRIMARY KEY, amount bigint NOT NULL);
-    CREATE TABLE parents (id int PRIMARY KEY);
-    CREATE TABLE children (id int REFERENCES parents DEFERRABLE INITIALLY DEFERRED);";
+/// The handlers, with sqlx's transaction of SQLite.
+pub mod sqlite {
+    super::handlers::handlers!(crate::kinds::Sqlite, &mut sqlx::SqliteConnection);
+}
 
 /// How a service is to be set up; the default suits most tests.
-pub struct Setup {
+pub struct Setup<K: Kind> {
     /// Connections in the pool.
     pub pool: usize,
     /// How long a request waits for one.
@@ -70,24 +67,24 @@ pub struct Setup {
     /// How many workers serve.
     pub workers: usize,
     /// What the test changes about the builder.
-    pub configure: fn(Builder<Pool>) -> Builder<Pool>,
+    pub configure: fn(Builder<K::Pool>) -> Builder<K::Pool>,
     /// What the test changes about the app.
     pub routes: fn(&mut web::ServiceConfig),
 }
 
-impl Default for Setup {
+impl<K: Kind> Default for Setup<K> {
     fn default() -> Self {
         Self {
             pool: 4,
             pool_wait: Duration::from_secs(5),
             workers: 2,
             configure: |builder| builder,
-            routes: handlers::routes,
+            routes: K::routes,
         }
     }
 }
 
-impl std::fmt::Debug for Setup {
+impl<K: Kind> std::fmt::Debug for Setup<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Setup").finish_non_exhaustive()
     }
@@ -95,29 +92,44 @@ impl std::fmt::Debug for Setup {
 
 /// Counts how often handlers ran in one service.
 #[derive(Clone, Debug, Default)]
-pub struct Executions(Arc<AtomicUsize>);
+pub struct Executions {
+    count: Arc<AtomicUsize>,
+    /// Outlives the process.
+    file: Option<Arc<File>>,
+}
 
 impl Executions {
+    /// Counts in a file as well, which several processes may share.
+    fn in_file(path: impl AsRef<Path>) -> std::io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Self {
+            file: Some(Arc::new(file)),
+            ..Self::default()
+        })
+    }
+
     pub(crate) fn count(&self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if let Some(mut file) = self.file.as_deref() {
+            file.write_all(b".").unwrap();
+        }
     }
 
     /// How often a handler has begun to run.
     #[must_use]
     pub fn get(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
+        self.count.load(Ordering::SeqCst)
     }
 }
 
 /// A service inside the test's process, stopped when dropped.
-#[derive(Debug)]
-pub struct Service {
+pub struct Service<K: Kind> {
     /// Sends requests to it.
     pub client: Client,
     /// What guards its handlers.
-    pub idempotency: Idempotency<Postgres>,
+    pub idempotency: Idempotency<K::Backend>,
     /// Its pool.
-    pub pool: Pool,
+    pub pool: K::Pool,
     /// How often its handlers ran.
     pub executions: Executions,
     /// Stops it.
@@ -125,24 +137,20 @@ pub struct Service {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Service {
+impl<K: Kind> Service<K> {
     /// Starts a service over a database.
     pub async fn start(url: &str) -> Self {
         Self::with(url, Setup::default()).await
     }
 
     /// Starts a service that is set up in the test's own way.
-    pub async fn with(url: &str, setup: Setup) -> Self {
-        let pool = postgres::pool(url)
-            .max_size(setup.pool)
-            .wait_timeout(setup.pool_wait)
-            .open()
-            .unwrap();
+    pub async fn with(url: &str, setup: Setup<K>) -> Self {
+        let pool = K::pool(url, setup.pool, setup.pool_wait).await;
         Self::over(pool, setup).await
     }
 
     /// Starts a service over a pool that the test has opened.
-    pub async fn over(pool: Pool, setup: Setup) -> Self {
+    pub async fn over(pool: K::Pool, setup: Setup<K>) -> Self {
         let idempotency = (setup.configure)(Idempotency::builder(pool.clone()))
             .build()
             .unwrap();
@@ -192,7 +200,13 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl<K: Kind> std::fmt::Debug for Service<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").finish_non_exhaustive()
+    }
+}
+
+impl<K: Kind> Drop for Service<K> {
     fn drop(&mut self) {
         // Queued at once; what it returns only tells when it is over.
         drop(self.handle.stop(false));
@@ -214,15 +228,23 @@ pub struct ServiceProcess {
 impl ServiceProcess {
     /// Starts the program at `program` (the test knows where cargo put it) over a database.
     #[must_use]
-    pub fn start(program: &str, url: &str) -> Self {
-        Self::with_log(program, url, "off", Stdio::null())
+    pub fn start<K: Kind>(program: &str, database: &Database<K::Engine>) -> Self {
+        Self::with::<K>(program, database, &database.url(), "off", Stdio::null())
     }
 
-    /// Starts it with a log filter, and a place for its log.
+    /// Starts it with another way to the database, a log filter, and a place for its log.
     #[must_use]
-    pub fn with_log(program: &str, url: &str, filter: &str, log: Stdio) -> Self {
+    pub fn with<K: Kind>(
+        program: &str,
+        database: &Database<K::Engine>,
+        url: &str,
+        filter: &str,
+        log: Stdio,
+    ) -> Self {
         let mut child = Command::new(program)
+            .env("BACKEND", K::NAME)
             .env("DATABASE_URL", url)
+            .env("EXECUTIONS", database.begun_file())
             .env("RUST_LOG", filter)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -274,18 +296,28 @@ impl Drop for ServiceProcess {
 /// # Errors
 /// When the address is taken.
 pub async fn serve_as_process() -> std::io::Result<()> {
+    let backend = env::var("BACKEND").expect("BACKEND names the backend");
+    match &*backend {
+        Deadpool::NAME => serve::<Deadpool>().await,
+        SqlxPostgres::NAME => serve::<SqlxPostgres>().await,
+        Sqlite::NAME => serve::<Sqlite>().await,
+        unknown => panic!("there is no backend `{unknown}`"),
+    }
+}
+
+async fn serve<K: Kind>() -> std::io::Result<()> {
     let url = env::var("DATABASE_URL").expect("DATABASE_URL names the database");
-    let pool = postgres::pool(&url).max_size(4).open().unwrap();
+    let pool = K::pool(&url, 4, Duration::from_secs(5)).await;
     let idempotency = Idempotency::new(pool.clone()).unwrap();
     let draining = idempotency.clone();
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    let executions = Executions::default();
+    let executions = Executions::in_file(env::var("EXECUTIONS").expect("EXECUTIONS names a file"))?;
     let server = HttpServer::new(move || {
         App::new()
             .app_data(web::Data::new(idempotency.clone()))
             .app_data(web::Data::new(executions.clone()))
             .app_data(web::Data::new(pool.clone()))
-            .configure(handlers::routes)
+            .configure(K::routes)
     })
     .workers(2)
     .shutdown_signal(async move {
@@ -486,28 +518,5 @@ impl Reply {
             String::from_utf8_lossy(&self.body)
         );
         self
-    }
-}
-
-impl Database {
-    /// How many effects there are.
-    #[must_use]
-    pub fn effects(&self) -> usize {
-        self.count("effects")
-    }
-
-    /// How many records there are.
-    #[must_use]
-    pub fn records(&self) -> usize {
-        self.count("idem.records")
-    }
-
-    /// How many rows a table has.
-    #[must_use]
-    pub fn count(&self, table: &str) -> usize {
-        let count = self
-            .run_sql(&format!("SELECT count(*) FROM {table}"))
-            .unwrap();
-        count.trim().parse().unwrap()
     }
 }

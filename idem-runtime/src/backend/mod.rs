@@ -9,7 +9,14 @@ pub(crate) mod postgres;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 
@@ -17,6 +24,23 @@ use crate::{
     error::{SettingsError, StoreError},
     model::{Fingerprint, Found, Identity, Isolation, Kind, Record, Snapshot},
 };
+
+/// How many connections were lost since the process began.
+static LOSSES: AtomicU64 = AtomicU64::new(0);
+
+/// Says that a connection was lost, of whatever pool: the database may have failed over, and have
+/// forgotten what it had acknowledged.
+pub(crate) fn lost() {
+    LOSSES.fetch_add(1, Ordering::Release);
+}
+
+/// Tells how many connections were lost since the process began.
+pub(crate) fn losses() -> u64 {
+    LOSSES.load(Ordering::Acquire)
+}
+
+/// How many connections flight 1 tries: a pool learns only from use that one has died.
+const CONNECTIONS: u32 = 3;
 
 /// Stores records in one kind of database, through one kind of pool.
 ///
@@ -29,6 +53,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Begins a transaction and looks the key up, trying to get hold of it (flight 1).
     #[doc(hidden)]
     fn claim(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>>;
+
+    /// Looks the key up for a request that will not run, whoever holds the key.
+    #[doc(hidden)]
+    fn look(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>> {
+        self.claim(call)
+    }
 
     /// Begins a transaction for a request without a key.
     #[doc(hidden)]
@@ -86,6 +116,10 @@ pub struct Call {
     pub(crate) identity: Arc<Identity>,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) ttl: Duration,
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlx-postgres")),
+        expect(dead_code, reason = "SQLite has nothing to set up")
+    )]
     pub(crate) session: Session,
 }
 
@@ -93,8 +127,16 @@ pub struct Call {
 pub struct Session {
     pub(crate) isolation: Isolation,
     /// How long the handler may take: fences stand above it.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlx-postgres")),
+        expect(dead_code, reason = "SQLite has no sessions to fence")
+    )]
     pub(crate) timeout: Duration,
     /// The service's own settings, local to the transaction.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlx-postgres")),
+        expect(dead_code, reason = "SQLite has no settings")
+    )]
     pub(crate) settings: Vec<(String, String)>,
 }
 
@@ -131,7 +173,7 @@ impl<O> Claimed<O> {
         let mut found = Found::default();
         let mut expired = false;
         for row in rows {
-            if !row.live {
+            if row.remaining.is_zero() {
                 expired = true;
                 continue;
             }
@@ -158,8 +200,8 @@ pub(crate) struct Stored<'a> {
     pub(crate) status: i16,
     pub(crate) headers: &'a [u8],
     pub(crate) body: &'a [u8],
-    /// Whether its lifetime has not ended.
-    pub(crate) live: bool,
+    /// What is left of its lifetime.
+    pub(crate) remaining: Duration,
 }
 
 impl Stored<'_> {
@@ -175,6 +217,7 @@ impl Stored<'_> {
             kind,
             fingerprint: self.fingerprint.into(),
             snapshot,
+            remaining: self.remaining,
         })
     }
 }
@@ -213,6 +256,15 @@ impl KeepError {
             }
         }
     }
+}
+
+/// Says that every connection that was tried was not at its beginning.
+fn left_in_transaction() -> StoreError {
+    StoreError::Refused(
+        "the pool hands out connections inside a transaction that was begun elsewhere: some code \
+         of this service sends BEGIN without ending it"
+            .to_owned(),
+    )
 }
 
 /// Lends a handler the open transaction, as the type of its reference parameter.

@@ -337,6 +337,9 @@ async fn answer<B: Backend>(
                 ttl: policy.ttl,
                 session,
             };
+            if let Some(record) = idempotency.known(&call) {
+                return settle(report(policy, Outcome::Replay(record)), None);
+            }
             let until = Instant::now() + policy.wait;
             match protocol::enter(idempotency.gate(), &call, until).await {
                 Ok(pass) => Work::Keyed { call, pass, until },
@@ -388,7 +391,16 @@ async fn execute<B: Backend>(work: Work, mut runner: Runner<B>, running: Running
     let idempotency = runner.idempotency.clone();
     let end = match work {
         Work::Keyed { call, pass, until } => {
-            protocol::lead(idempotency.backend(), &call, pass, until, &mut runner).await
+            let cache = idempotency.cache();
+            protocol::lead(
+                idempotency.backend(),
+                cache,
+                &call,
+                pass,
+                until,
+                &mut runner,
+            )
+            .await
         }
         Work::Unkeyed(session) => {
             Box::pin(protocol::run_unrecorded(

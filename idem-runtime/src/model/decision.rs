@@ -1,6 +1,6 @@
 //! What to do with a request, from what the database holds under its key: a pure function.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{Fingerprint, Snapshot};
 
@@ -33,6 +33,8 @@ pub(crate) struct Record {
     /// As stored: another release may have written it.
     pub(crate) fingerprint: Box<[u8]>,
     pub(crate) snapshot: Snapshot,
+    /// What the database has left it of its lifetime.
+    pub(crate) remaining: Duration,
 }
 
 /// Tells the key's effect from a refusal.
@@ -85,6 +87,7 @@ mod tests {
                 headers: Headers::default(),
                 body: "".into(),
             },
+            remaining: Duration::ZERO,
         })
     }
 

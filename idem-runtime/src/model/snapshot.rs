@@ -57,6 +57,15 @@ fn validate_status(status: i16) -> Result<u16, CorruptRecord> {
 pub(crate) struct Headers(Vec<(String, Vec<u8>)>);
 
 impl Headers {
+    /// How many bytes they take.
+    pub(crate) fn size(&self) -> usize {
+        let sizes = self
+            .0
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 48);
+        sizes.sum()
+    }
+
     /// Starts an empty list.
     #[must_use]
     pub(crate) const fn new() -> Self {

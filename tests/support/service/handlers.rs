@@ -1,7 +1,8 @@
-//! One scripted handler, under the attributes that the tests need.
+//! One scripted handler, under the attributes that the tests need, written once for every backend.
 
 use std::{
     fmt,
+    fs::File,
     future::{Ready, ready},
     time::Duration,
 };
@@ -9,14 +10,14 @@ use std::{
 use actix_web::{
     FromRequest, HttpRequest, HttpResponse, ResponseError, dev::Payload, http::StatusCode, web,
 };
-use deadpool_postgres::tokio_postgres;
-use idem_runtime::{ScopeKey, idempotent, postgres::Tx};
+use idem_runtime::ScopeKey;
 
 use super::{
-    Executions, Pool,
+    Executions,
+    db::Db,
     script::{Script, Step},
-    unscripted,
 };
+use crate::kinds::Kind;
 
 /// The caller, as the header `x-account` names it. `revoked` is nobody any more, `leaver` since the first execution.
 #[derive(Clone, Debug, ScopeKey)]
@@ -49,7 +50,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    pub(super) fn status(status: u16) -> Self {
+    pub(crate) fn status(status: u16) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Self { status, code: None }
     }
@@ -69,70 +70,42 @@ impl ResponseError for Failure {
     }
 }
 
-impl From<tokio_postgres::Error> for Failure {
-    fn from(error: tokio_postgres::Error) -> Self {
-        let code = error.code().map(|code| code.code().to_owned());
-        Self {
-            status: StatusCode::INTERNAL_SERVER_ERROR,
-            code,
-        }
-    }
-}
-
 /// Writes an effect, goes through the script, answers with a body that differs at every run.
 ///
 /// # Errors
 /// Where the script wants one.
-pub async fn play(
+pub async fn play<K: Kind>(
     account: &Account,
     script: &Script,
-    tx: &Tx,
+    mut db: impl Db,
     executions: &Executions,
-    pool: &Pool,
+    pool: &K::Pool,
 ) -> Result<HttpResponse, Failure> {
     executions.count();
-    let insert =
-        "INSERT INTO effects (scope, note) VALUES ($1, $2) RETURNING gen_random_uuid()::text";
-    let insert = tx.prepare_cached(insert).await?;
-    let execution: String = tx
-        .query_one(&insert, &[&account.0, &script.note])
-        .await?
-        .get(0);
+    let execution = db.effect(&account.0, &script.note).await?;
     for step in &script.steps {
+        let step = match step {
+            Step::Once(file, step) if File::create_new(file).is_ok() => step,
+            Step::Once(..) => continue,
+            step => step,
+        };
         match step {
             Step::Sleep(milliseconds) => {
                 tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
             }
-            Step::SleepIf(query, milliseconds) => {
-                if tx.query_one(query, &[]).await?.get(0) {
-                    tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
-                }
-            }
-            Step::Sql(sql) => tx.batch_execute(sql).await?,
-            Step::Try(sql) => drop(tx.batch_execute(sql).await),
-            Step::Savepoint(sql) => {
-                let savepoint = tx.savepoint().await?;
-                match savepoint.batch_execute(sql).await {
-                    Ok(()) => savepoint.release().await?,
-                    Err(_) => savepoint.rollback().await?,
-                }
-            }
+            Step::Sql(sql) => db.run(sql).await?,
+            Step::Try(sql) => drop(db.run(sql).await),
+            Step::Savepoint(sql) => db.try_below_a_savepoint(sql).await?,
             Step::Need(id, status) => {
-                let enough = "SELECT amount > 0 FROM money WHERE id = $1";
-                if !tx.query_one(enough, &[id]).await?.get::<_, bool>(0) {
+                if db.amount(id).await? < 1 {
                     return Err(Failure::status(*status));
                 }
             }
-            Step::SecondConnection => {
-                drop(pool.get().await.map_err(|_| Failure::status(503))?);
-            }
+            Step::Fail(status) => return Err(Failure::status(*status)),
+            Step::SecondConnection => drop(K::ask(pool, "SELECT '1'").await?),
             #[expect(clippy::panic, reason = "the script wants it")]
-            Step::Panic => panic!("the script wants it"),
-            Step::LeakStream => {
-                let none: [&str; 0] = [];
-                let rows = "SELECT repeat('x', 10000) FROM generate_series(1, 1000)";
-                std::mem::forget(Box::pin(tx.query_raw(rows, none).await?));
-            }
+            Step::Once(..) | Step::Panic => panic!("the script wants it"),
+            Step::LeakStream => db.leak_rows().await?,
         }
     }
     if script.error {
@@ -149,85 +122,21 @@ pub async fn play(
     })
 }
 
-type Scripted = web::Json<Script>;
-pub(super) type Runs = web::Data<Executions>;
-#[allow(
-    dead_code,
-    reason = "named so that no handler takes a `web::Data<Pool>`"
-)]
-type Shared = web::Data<Pool>;
+/// The body of a scripted request.
+pub type Scripted = web::Json<Script>;
+/// Counts executions.
+pub type Runs = web::Data<Executions>;
 
-macro_rules! scripted {
-    // The names of the parameters come from outside, or the options could not name them.
-    ($account:ident $script:ident; $($(#[$docs:meta])* $name:ident [$($options:tt)*])*) => {$(
-        $(#[$docs])*
-        ///
-        /// # Errors
-        /// Where the script wants one.
-        #[idempotent($($options)*)]
-        pub async fn $name(
-            $account: Account,
-            $script: Scripted,
-            runs: Runs,
-            shared: Shared,
-            tx: &Tx,
-        ) -> Result<HttpResponse, Failure> {
-            play(&$account, &$script, tx, &runs, &shared).await
-        }
-    )*};
-}
-
-scripted! { account script;
-    /// The usual attribute.
-    effects [scope = account, ttl = "24h"]
-    /// Duplicates wait.
-    waiting [scope = account, wait = "10s"]
-    /// Duplicates wait, but not long.
-    impatient [scope = account, wait = "300ms"]
-    /// Records live for a moment.
-    brief [scope = account, ttl = "2s", timeout = "1s"]
-    /// The handler has little time.
-    hurried [scope = account, timeout = "1s"]
-    /// The handler has some time.
-    limited [scope = account, timeout = "2s"]
-    /// Small bodies, small answers.
-    small [scope = account, max_body = "1KiB", max_response = "1KiB"]
-    /// The key may be missing.
-    optional [scope = account, key = optional]
-    /// The key is in another header.
-    renamed [scope = account, header = "X-Request-Id"]
-    /// The operation has a name of its own.
-    named [scope = account, operation = "effects.named"]
-    /// Bodies are compared by their bytes.
-    raw [scope = account, fingerprint = raw]
-    /// Bodies are compared by their note alone.
-    custom [scope = account, fingerprint = by_note]
-    /// A deliberate 402 keeps its writes.
-    committing [scope = account, commit_on = [402]]
-    /// A 404 frees the key.
-    releasing [scope = account, release_on = [404]]
-    /// Runs as if alone.
-    serializable [scope = account, isolation = "serializable"]
-    /// Runs on one snapshot.
-    repeatable [scope = account, isolation = "repeatable read"]
-    /// All callers share their keys.
-    global [scope = global]
-    /// The key stands in the body.
-    keyed_by_note [scope = account, key = script.note]
-    /// Not everybody may.
-    authorized [scope = account, authorize = may_act]
-}
-
-fn by_note(input: &idem_runtime::FingerprintInput<'_>) -> Vec<u8> {
+pub(super) fn by_note(input: &idem_runtime::FingerprintInput<'_>) -> Vec<u8> {
     let script: Script = serde_json::from_slice(input.body).expect("a script");
     script.note.into_bytes()
 }
 
-async fn may_act(
+pub(super) async fn may_act<S>(
     account: &Account,
     script: &Scripted,
     runs: &Runs,
-    _: &Shared,
+    _: &S,
 ) -> Result<(), Failure> {
     assert_ne!(script.note, "panic", "the script wants it");
     // Revoked after the first execution.
@@ -237,31 +146,114 @@ async fn may_act(
     Ok(())
 }
 
-/// Routes of all handlers.
-pub fn routes(app: &mut web::ServiceConfig) {
-    app.route("/effects", web::post().to(effects))
-        .route("/effects", web::get().to(effects))
-        .route("/effects", web::head().to(effects))
-        .route("/effects", web::patch().to(effects))
-        .route("/orders/{id}", web::post().to(effects))
-        .route("/waiting", web::post().to(waiting))
-        .route("/impatient", web::post().to(impatient))
-        .route("/brief", web::post().to(brief))
-        .route("/hurried", web::post().to(hurried))
-        .route("/limited", web::post().to(limited))
-        .route("/small", web::post().to(small))
-        .route("/optional", web::post().to(optional))
-        .route("/renamed", web::post().to(renamed))
-        .route("/named/old", web::post().to(named))
-        .route("/named/new", web::post().to(named))
-        .route("/raw", web::post().to(raw))
-        .route("/custom", web::post().to(custom))
-        .route("/committing", web::post().to(committing))
-        .route("/releasing", web::post().to(releasing))
-        .route("/serializable", web::post().to(serializable))
-        .route("/repeatable", web::post().to(repeatable))
-        .route("/global", web::post().to(global))
-        .route("/keyed", web::post().to(keyed_by_note))
-        .route("/authorized", web::post().to(authorized))
-        .configure(unscripted::routes);
+/// Writes the scripted handler under each list of options.
+macro_rules! scripted {
+    // The names of the parameters come from outside, or the options could not name them.
+    ($kind:ty, $tx:ty; $account:ident $script:ident; $($(#[$docs:meta])* $name:ident [$($options:tt)*])*) => {$(
+        $(#[$docs])*
+        #[idempotent($($options)*)]
+        pub async fn $name(
+            $account: Account,
+            $script: Scripted,
+            runs: Runs,
+            shared: Shared,
+            tx: $tx,
+        ) -> Result<HttpResponse, Failure> {
+            play::<$kind>(&$account, &$script, tx, &runs, &shared).await
+        }
+    )*};
 }
+pub(super) use scripted;
+
+/// Writes all handlers, with the transaction parameter of one backend.
+macro_rules! handlers {
+    ($kind:ty, $tx:ty) => {
+        use actix_web::{HttpRequest, HttpResponse, web};
+        use bytes::Bytes;
+        use idem_runtime::{IdempotencyKey, idempotent};
+
+        use $crate::{
+            kinds::Kind,
+            service::{
+                handlers::{Account, Failure, Runs, Scripted, by_note, may_act, play, scripted},
+                unscripted::{Form, chunks, unscripted, wanted_status, write_effect},
+            },
+        };
+
+        // Named so that no handler takes a `web::Data<Pool>`.
+        type Shared = web::Data<<$kind as Kind>::Pool>;
+
+        scripted! { $kind, $tx; account script;
+            /// The usual attribute.
+            effects [scope = account, ttl = "24h"]
+            /// Duplicates wait.
+            waiting [scope = account, wait = "10s"]
+            /// Duplicates wait, but not long.
+            impatient [scope = account, wait = "300ms"]
+            /// Records live for a moment.
+            brief [scope = account, ttl = "2s", timeout = "1s"]
+            /// The handler has little time.
+            hurried [scope = account, timeout = "1s"]
+            /// The handler has some time.
+            limited [scope = account, timeout = "2s"]
+            /// Small bodies, small answers.
+            small [scope = account, max_body = "1KiB", max_response = "1KiB"]
+            /// The key may be missing.
+            optional [scope = account, key = optional]
+            /// The key is in another header.
+            renamed [scope = account, header = "X-Request-Id"]
+            /// The operation has a name of its own.
+            named [scope = account, operation = "effects.named"]
+            /// Bodies are compared by their bytes.
+            raw [scope = account, fingerprint = raw]
+            /// Bodies are compared by their note alone.
+            custom [scope = account, fingerprint = by_note]
+            /// A deliberate 402 keeps its writes.
+            committing [scope = account, commit_on = [402]]
+            /// A 404 frees the key.
+            releasing [scope = account, release_on = [404]]
+            /// Runs as if alone.
+            serializable [scope = account, isolation = "serializable"]
+            /// Runs on one snapshot.
+            repeatable [scope = account, isolation = "repeatable read"]
+            /// All callers share their keys.
+            global [scope = global]
+            /// The key stands in the body.
+            keyed_by_note [scope = account, key = script.note]
+            /// Not everybody may.
+            authorized [scope = account, authorize = may_act]
+        }
+
+        unscripted! { $tx }
+
+        /// Routes of all handlers.
+        pub fn configure(app: &mut web::ServiceConfig) {
+            app.route("/effects", web::post().to(effects))
+                .route("/effects", web::get().to(effects))
+                .route("/effects", web::head().to(effects))
+                .route("/effects", web::patch().to(effects))
+                .route("/orders/{id}", web::post().to(effects))
+                .route("/waiting", web::post().to(waiting))
+                .route("/impatient", web::post().to(impatient))
+                .route("/brief", web::post().to(brief))
+                .route("/hurried", web::post().to(hurried))
+                .route("/limited", web::post().to(limited))
+                .route("/small", web::post().to(small))
+                .route("/optional", web::post().to(optional))
+                .route("/renamed", web::post().to(renamed))
+                .route("/named/old", web::post().to(named))
+                .route("/named/new", web::post().to(named))
+                .route("/raw", web::post().to(raw))
+                .route("/custom", web::post().to(custom))
+                .route("/committing", web::post().to(committing))
+                .route("/releasing", web::post().to(releasing))
+                .route("/serializable", web::post().to(serializable))
+                .route("/repeatable", web::post().to(repeatable))
+                .route("/global", web::post().to(global))
+                .route("/keyed", web::post().to(keyed_by_note))
+                .route("/authorized", web::post().to(authorized))
+                .configure(configure_unscripted);
+        }
+    };
+}
+pub(super) use handlers;

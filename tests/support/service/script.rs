@@ -1,5 +1,7 @@
 //! What a request tells the scripted handler to do.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 /// Describes one run of a scripted handler: it writes an effect, goes through the steps, and answers.
@@ -26,8 +28,10 @@ pub struct Script {
 pub enum Step {
     /// Sleeps in Rust, for milliseconds.
     Sleep(u64),
-    /// Sleeps in Rust, for milliseconds, if a query says so.
-    SleepIf(String, u64),
+    /// Goes this step where the file is not there yet, which it makes: the first time only, undone or not.
+    Once(PathBuf, Box<Step>),
+    /// Answers with this status at once.
+    Fail(u16),
     /// Runs SQL, which must succeed.
     Sql(String),
     /// Runs SQL and goes on when it fails.
@@ -94,4 +98,10 @@ impl Script {
 #[must_use]
 pub fn sql(text: &str) -> Step {
     Step::Sql(text.to_owned())
+}
+
+/// Makes a step that is gone the first time only.
+#[must_use]
+pub fn once(file: PathBuf, step: Step) -> Step {
+    Step::Once(file, Box::new(step))
 }

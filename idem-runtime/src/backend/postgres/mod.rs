@@ -11,13 +11,7 @@ use std::time::Duration;
 
 pub use self::schema::MIGRATIONS;
 use super::{Call, Session};
-use crate::{
-    error::{SettingsError, StoreError},
-    model::Isolation,
-};
-
-/// How many connections flight 1 tries: a pool learns only from use that one has died.
-const CONNECTIONS: u32 = 3;
+use crate::{error::SettingsError, model::Isolation};
 
 /// How long deleting one batch of expired records may take.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -114,11 +108,7 @@ fn begin(isolation: Isolation) -> &'static str {
     }
 }
 
-/// Says that every connection that was tried was not at its beginning.
-fn left_in_transaction() -> StoreError {
-    StoreError::Refused(
-        "the pool hands out connections inside a transaction that was begun elsewhere: some code \
-         of this service sends BEGIN without ending it"
-            .to_owned(),
-    )
+/// Reads what remains of a lifetime, in seconds.
+fn remaining(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }

@@ -23,10 +23,9 @@ const PRIMARY_KEY: i32 = 1555;
 /// transaction: it can only be rolled back.
 pub(super) fn before_commit(error: &Error) -> KeepError {
     match code(error) {
-        // Another request's effect stands under the key.
-        Some(PRIMARY_KEY) => KeepError::Overtaken(store_error(error)),
+        // Another request's effect stands under the key, or the connection has died.
+        Some(PRIMARY_KEY) | None => KeepError::Overtaken(store_error(error)),
         Some(_) => KeepError::Refused(store_error(error)),
-        None => KeepError::Overtaken(store_error(error)),
     }
 }
 
@@ -39,6 +38,15 @@ pub(super) fn by_commit(error: &Error) -> KeepError {
         Some(IO) | None => KeepError::InDoubt(store_error(error)),
         Some(_) => KeepError::Refused(store_error(error)),
     }
+}
+
+/// Whether BEGIN was refused by a connection that was left in a transaction, or has died: another
+/// one may do.
+pub(super) fn is_stale(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::InvalidSavePointStatement | Error::WorkerCrashed
+    ) || code(error) == Some(ERROR)
 }
 
 pub(super) fn store_error(error: &Error) -> StoreError {

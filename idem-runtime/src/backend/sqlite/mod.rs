@@ -8,22 +8,25 @@ mod tx;
 
 use std::{sync::Arc, time::Duration};
 
-use sqlx::SqlitePool;
+use sqlx::{SqlitePool, pool::PoolConnection};
 use tokio::{
     sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
 
 use self::{
-    error::store_error,
+    error::{is_stale, store_error},
     file::File,
-    tx::{BEGIN, Tx},
+    tx::{READ, Tx, WRITE},
 };
 pub use self::{
     pool::{PoolBuilder, pool},
     schema::MIGRATIONS,
 };
-use super::{Backend, Call, Claimed, KeepError, Pool, Session, held, held::Held};
+use super::{
+    Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Session, held, held::Held,
+    left_in_transaction,
+};
 use crate::error::{SettingsError, StoreError};
 
 /// Keeps records in SQLite, beside the tables that the handlers write.
@@ -33,6 +36,14 @@ use crate::error::{SettingsError, StoreError};
 /// came and without a connection, for as long as the pool lets a request wait for a connection
 /// (its `acquire_timeout`). Another process that writes is waited for as long as the connections'
 /// `busy_timeout` says. Repeats are answered without waiting for a writer.
+///
+/// A handler's statement that fails undoes itself alone, and the transaction goes on: unlike in
+/// PostgreSQL, a handler can pass over it and still answer success. One that is late is rolled back
+/// once the statement that it has left running has come to its end.
+/// A stream of rows that a handler leaks (`mem::forget`) holds the writer's turn until the process
+/// ends.
+///
+/// A database in memory works with a pool of one connection, for tests.
 #[derive(Clone, Debug)]
 pub struct Sqlite {
     pool: SqlitePool,
@@ -44,7 +55,7 @@ struct Shared {
     /// Lets one writer of this process in after the other: SQLite itself would have each of them
     /// ask again and again, and get in by chance.
     writer: Arc<Semaphore>,
-    /// How long a request waits for its turn.
+    /// How long a request waits for its turn, and then for each of its ends.
     patience: Duration,
     file: OnceCell<File>,
 }
@@ -68,30 +79,50 @@ impl Pool for SqlitePool {
 }
 
 impl Sqlite {
+    /// Takes a connection to the database file that was there from the start.
+    async fn connection(&self) -> Result<PoolConnection<sqlx::Sqlite>, StoreError> {
+        let connection = self.pool.acquire().await;
+        let mut connection = connection.map_err(|error| match error {
+            // sqlx says the same when it could not open the file.
+            sqlx::Error::PoolTimedOut if self.pool.size() < self.largest() => StoreError::Locked,
+            error => store_error(&error),
+        })?;
+        let file = self
+            .shared
+            .file
+            .get_or_try_init(|| File::of(&mut connection));
+        file.await?.check()?;
+        Ok(connection)
+    }
+
+    fn largest(&self) -> u32 {
+        self.pool.options().get_max_connections()
+    }
+
     /// Waits for the turn to write, and begins.
     async fn write(&self) -> Result<Tx, StoreError> {
         let turn = Arc::clone(&self.shared.writer).acquire_owned();
-        let turn = match timeout(self.shared.patience, turn).await {
-            Ok(Ok(turn)) => turn,
-            _ => return Err(StoreError::Locked),
+        let Ok(Ok(turn)) = timeout(self.shared.patience, turn).await else {
+            return Err(StoreError::Locked);
         };
-        self.begin_with(BEGIN, Some(turn)).await
+        self.begin_with(WRITE, Some(turn)).await
     }
 
-    /// Begins, on the database file that was there from the start.
+    /// Takes a connection and begins. Connections that turn out to be inside somebody's transaction
+    /// are closed and others taken: nothing of the request has run yet.
     async fn begin_with(
         &self,
         statement: &'static str,
         turn: Option<OwnedSemaphorePermit>,
     ) -> Result<Tx, StoreError> {
-        let begun = async { Held::begin(self.pool.acquire().await?, statement).await };
-        let mut held = begun.await.map_err(|error| store_error(&error))?;
-        let file = self
-            .shared
-            .file
-            .get_or_try_init(|| File::of(held.connection()));
-        file.await?.check()?;
-        Ok(Tx::new(held, turn, Arc::clone(&self.shared)))
+        for _ in 0..CONNECTIONS {
+            match Held::begin(self.connection().await?, statement).await {
+                Ok(held) => return Ok(Tx::new(held, turn, Arc::clone(&self.shared))),
+                Err(error) if is_stale(&error) => {}
+                Err(error) => return Err(store_error(&error)),
+            }
+        }
+        Err(left_in_transaction())
     }
 }
 
@@ -99,7 +130,17 @@ impl Backend for Sqlite {
     type Open = Tx;
 
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
+        let claimed = self.look(call).await?;
+        if claimed.found.effect.is_some() || claimed.found.refusal.is_some() {
+            // What is there for good needs no turn to write.
+            return Ok(claimed);
+        }
+        claimed.open.give_up().await;
         self.write().await?.look_up(call).await
+    }
+
+    async fn look(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
+        self.begin_with(READ, None).await?.look_up(call).await
     }
 
     async fn begin(&self, _: &Session) -> Result<Tx, StoreError> {
@@ -115,7 +156,7 @@ impl Backend for Sqlite {
     async fn verify_schema(&self) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
         let verified = schema::verify(tx.connection()).await;
-        super::Open::give_up(tx).await;
+        tx.give_up().await;
         verified
     }
 

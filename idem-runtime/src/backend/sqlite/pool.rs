@@ -10,8 +10,13 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
+use tokio::time::{Instant, sleep};
+
 use super::error::store_error;
 use crate::error::{SettingsError, StoreError};
+
+/// How long opening a file that is locked pauses before it tries again.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Begins to open a pool for a database file, which is made if it is not there.
 ///
@@ -81,14 +86,23 @@ impl PoolBuilder {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(wait);
-        SqlitePoolOptions::new()
+        let pool = SqlitePoolOptions::new()
             .max_connections(max_size)
-            .acquire_timeout(wait)
-            .connect_with(options)
-            .await
-            .map_err(|error| {
-                let why: StoreError = store_error(&error);
-                SettingsError::Pool(format!("{}: {why}", path.display()))
-            })
+            .acquire_timeout(wait);
+        let begun = Instant::now();
+        loop {
+            let error = match pool.clone().connect_with(options.clone()).await {
+                Ok(pool) => return Ok(pool),
+                // Nobody has taken a connection yet: none could be made.
+                Err(sqlx::Error::PoolTimedOut) => StoreError::Locked,
+                Err(error) => store_error(&error),
+            };
+            // Of several processes that open a new file at once, one puts it into WAL mode, for
+            // which SQLite does not let the others wait.
+            if !matches!(error, StoreError::Locked) || begun.elapsed() >= wait {
+                return Err(SettingsError::Pool(format!("{}: {error}", path.display())));
+            }
+            sleep(PAUSE).await;
+        }
     }
 }

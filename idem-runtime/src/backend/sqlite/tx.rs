@@ -1,9 +1,9 @@
 //! The transaction that a handler is lent, from the claim to its end.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use sqlx::{Error, Executor, Row, SqliteConnection, Transaction, sqlite::SqliteRow};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
 use super::{
     Shared, Sqlite,
@@ -17,7 +17,10 @@ use crate::{
 
 /// Begins as the writer. The savepoint ends with the transaction, whoever ends it, so that it
 /// tells at the end whether this is still the transaction that began.
-pub(super) const BEGIN: &str = "BEGIN IMMEDIATE; SAVEPOINT idem_claim";
+pub(super) const WRITE: &str = "BEGIN IMMEDIATE; SAVEPOINT idem_claim";
+
+/// Begins without a turn to write.
+pub(super) const READ: &str = "BEGIN";
 
 /// Ends the transaction and begins the next one.
 const AGAIN: &str = "ROLLBACK; BEGIN IMMEDIATE; SAVEPOINT idem_claim";
@@ -65,13 +68,14 @@ impl Tx {
 
     /// Checks that this is still the transaction that began, for the database that was there.
     async fn intact(&mut self) -> Result<(), KeepError> {
-        if !self.held.is_outermost() {
-            return Err(KeepError::Ended);
-        }
-        match self.connection().execute(INTACT).await {
-            Ok(_) => Ok(()),
-            Err(Error::Database(_)) => Err(KeepError::Ended),
-            Err(error) => Err(before_commit(&error)),
+        // A stream of rows that the handler has leaked keeps SQLite's thread from ever answering.
+        let limit = self.shared.patience;
+        match timeout(limit, self.connection().execute(INTACT)).await {
+            // Asked afterwards: a nested transaction that was dropped ends before the next statement.
+            Ok(Ok(_)) if self.held.is_outermost() => Ok(()),
+            Ok(Ok(_) | Err(Error::Database(_))) => Err(KeepError::Ended),
+            Ok(Err(error)) => Err(before_commit(&error)),
+            Err(_) => Err(KeepError::Overtaken(StoreError::TimedOut(limit))),
         }
     }
 
@@ -80,7 +84,12 @@ impl Tx {
         if let Some(file) = self.shared.file.get() {
             file.check().map_err(KeepError::Refused)?;
         }
-        self.held.commit().await.map_err(|error| by_commit(&error))
+        match timeout(self.shared.patience, self.held.commit()).await {
+            Ok(ended) => ended.map_err(|error| by_commit(&error)),
+            Err(_) => Err(KeepError::InDoubt(StoreError::TimedOut(
+                self.shared.patience,
+            ))),
+        }
     }
 }
 
@@ -127,11 +136,14 @@ impl Open for Tx {
     }
 
     async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+        let limit = self.shared.patience;
+        match timeout(limit, self.connection().execute(AGAIN)).await {
+            Ok(again) => again.map_err(|error| store_error(&error))?,
+            Err(_) => return Err(StoreError::TimedOut(limit)),
+        };
         if !self.held.is_outermost() {
             return Err(StoreError::Refused("a savepoint was left open".to_owned()));
         }
-        let again = self.connection().execute(AGAIN).await;
-        again.map_err(|error| store_error(&error))?;
         self.look_up(call).await
     }
 
@@ -141,7 +153,8 @@ impl Open for Tx {
     }
 
     async fn give_up(self) {
-        self.held.roll_back().await;
+        // What takes longer is closed.
+        let _ = timeout(self.shared.patience, self.held.roll_back()).await;
     }
 }
 
@@ -152,7 +165,9 @@ fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
         status: row.try_get("status")?,
         headers: row.try_get("headers")?,
         body: row.try_get("body")?,
-        live: row.try_get("live")?,
+        remaining: Duration::from_millis(
+            row.try_get::<i64, _>("remaining")?.max(0).cast_unsigned(),
+        ),
     })
 }
 

@@ -23,9 +23,12 @@ pub use self::{
     pool::{PoolBuilder, pool},
     tx::{Savepoint, Tx},
 };
-use super::{CONNECTIONS, MIGRATION, Options, SWEEP, Settings, begin, left_in_transaction};
+use super::{MIGRATION, Options, SWEEP, Settings, begin};
 use crate::{
-    backend::{Backend, Call, Claimed, KeepError, Open, Pool, Session},
+    backend::{
+        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Session,
+        left_in_transaction,
+    },
     error::{SettingsError, StoreError},
     model::Isolation,
 };
@@ -106,7 +109,10 @@ impl Postgres {
                     return Ok((tx, rows));
                 }
                 Ok(Ok(_)) => last = None,
-                Ok(Err(error)) if is_stale(&error) => last = Some(error),
+                Ok(Err(error)) if is_stale(&error) => {
+                    backend::lost();
+                    last = Some(error);
+                }
                 Ok(Err(error)) => return Err(store_error(&error)),
                 Err(_) => return Err(StoreError::TimedOut(self.shared.settings.timeout)),
             }

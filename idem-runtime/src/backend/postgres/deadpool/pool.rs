@@ -16,7 +16,10 @@ use tokio_postgres::{
 };
 use tokio_util::context::TokioContext;
 
-use crate::{backend::driver, error::SettingsError};
+use crate::{
+    backend::{self, driver},
+    error::SettingsError,
+};
 
 /// Begins to open a pool for a connection string (`postgres://user:password@host/database`).
 ///
@@ -185,6 +188,7 @@ where
             });
             let driven = self.runtime.spawn(async move {
                 if let Err(error) = connection.await {
+                    backend::lost();
                     tracing::debug!(%error, "a database connection has ended");
                 }
             });

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use tokio_postgres::{Error, Row, types::ToSql};
 
 use super::{
-    super::begin,
+    super::{begin, remaining},
     Postgres, Shared,
     error::{judge, store_error},
     statement::Statements,
@@ -366,7 +366,7 @@ fn stored(row: &Row) -> Option<Stored<'_>> {
         status: row.get("status"),
         headers: row.get("headers"),
         body: row.get("body"),
-        live: row.get("live"),
+        remaining: remaining(row.get("remaining")),
     })
 }
 

@@ -7,7 +7,7 @@
 --   $7 bytea                    the request's fingerprint
 -- Returns one row at least: whether the key is ours, when the transaction began, whether it has
 -- written nothing so far (if it has, the pool handed out a connection inside somebody's
--- transaction), and a record or nulls.
+-- transaction), and a record, with what remains of its lifetime in seconds, or nulls.
 -- The statement's snapshot is from before the lock, so a record that was committed in between is
 -- not found. Storing an answer looks again, under the lock.
 SELECT claim.locked,
@@ -18,7 +18,12 @@ SELECT claim.locked,
        record.status,
        record.headers,
        record.body,
-       record.expires_at > pg_catalog.clock_timestamp() AS live
+       CASE WHEN record.expires_at > pg_catalog.clock_timestamp()
+            THEN extract(epoch FROM least(record.expires_at,
+                                          pg_catalog.clock_timestamp() + interval '10 years')
+                                    - pg_catalog.clock_timestamp())::float8
+            ELSE 0
+       END AS remaining
   FROM (SELECT pg_catalog.pg_try_advisory_xact_lock($1) AS locked,
                pg_catalog.now() AS began,
                pg_catalog.pg_current_xact_id_if_assigned() IS NULL AS fresh,

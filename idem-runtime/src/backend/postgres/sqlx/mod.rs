@@ -13,21 +13,25 @@ use tokio_util::context::TokioContext;
 
 use self::{statement::Statements, tx::Tx};
 use super::{
-    CONNECTIONS, MIGRATION, Options, SWEEP, Settings, begin,
+    MIGRATION, Options, SWEEP, Settings, begin,
     error::{Failure, is_stale, store_error},
-    left_in_transaction,
 };
 use crate::{
-    backend::{Backend, Call, Claimed, KeepError, Pool, Session, driver, held, held::Held},
+    backend::{
+        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Pool, Session, driver, held,
+        held::Held, left_in_transaction,
+    },
     error::{SettingsError, StoreError},
     model::Isolation,
 };
 
 /// Keeps records in PostgreSQL, through the pool of sqlx that a service already has.
 ///
-/// sqlx sends one statement at a time, so a request costs more round trips than through
-/// deadpool-postgres: BEGIN, the claim, what the handler does, the record, COMMIT, and the ping with
-/// which the pool checks each connection (`test_before_acquire`).
+/// sqlx sends one statement at a time, and waits for its answer: a first request costs four round
+/// trips beside the handler's own (BEGIN, the claim, the record, COMMIT), two more than the same
+/// handler in a transaction of its own. The pool's check of each connection that it hands out is
+/// one more; with `test_before_acquire(false)` there is none, and a connection that has died is
+/// noticed by the claim, which takes another.
 ///
 /// The pool's `acquire_timeout` (30 s by default) is how long a request waits for a connection
 /// before it is answered 503; 5 s are enough for most services.
@@ -114,6 +118,7 @@ impl SqlxPostgres {
                     if !is_stale(&failure) {
                         return Err(store_error(&failure));
                     }
+                    backend::lost();
                     last = Some(store_error(&failure));
                 }
                 Err(_) => return Err(StoreError::TimedOut(limit)),

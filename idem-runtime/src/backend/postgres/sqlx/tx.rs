@@ -13,7 +13,10 @@ use crate::{
     backend::{
         Call, Claimed, Entry, KeepError, Open, Session, Stored, Supply,
         held::Held,
-        postgres::error::{Failure, judge, store_error},
+        postgres::{
+            error::{Failure, judge, store_error},
+            remaining,
+        },
     },
     error::StoreError,
     model::{Isolation, Kind},
@@ -243,7 +246,7 @@ fn stored(row: &PgRow) -> Result<Option<Stored<'_>>, Error> {
         status: row.try_get("status")?,
         headers: row.try_get("headers")?,
         body: row.try_get("body")?,
-        live: row.try_get("live")?,
+        remaining: remaining(row.try_get("remaining")?),
     }))
 }
 

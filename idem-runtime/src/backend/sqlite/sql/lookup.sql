@@ -1,4 +1,5 @@
--- Finds the key's effect and the refusal of one request, live or expired: two rows at most.
+-- Finds the key's effect and the refusal of one request, live or expired: two rows at most,
+-- each with what remains of its lifetime in milliseconds.
 --   ?1, ?2, ?3   scope, operation, key
 --   ?4           the request's fingerprint
 SELECT request,
@@ -6,7 +7,7 @@ SELECT request,
        status,
        headers,
        body,
-       expires_at > CAST(unixepoch('subsec') * 1000 AS INTEGER) AS live
+       expires_at - CAST(unixepoch('subsec') * 1000 AS INTEGER) AS remaining
   FROM idem_records
  WHERE scope = ?1
    AND operation = ?2

@@ -1,0 +1,53 @@
+//! Handlers that do to SQLite's transaction what PostgreSQL's has no word for.
+
+use idem_tests::service::script::{Script, Step};
+use reqwest::StatusCode;
+
+use super::shared::{
+    database,
+    handlers::{assert_unharmed, committed_by, service},
+};
+
+#[tokio::test]
+async fn handler_that_begins_anew_in_a_way_of_sqlite_is_a_500_too() {
+    for ending in [
+        "COMMIT; SAVEPOINT other",
+        "END; BEGIN EXCLUSIVE",
+        "COMMIT; BEGIN; SAVEPOINT idem",
+    ] {
+        committed_by(ending).await;
+    }
+}
+
+/// Unlike in PostgreSQL, a statement that fails undoes itself alone.
+#[tokio::test]
+async fn sql_error_that_a_handler_passes_over_does_no_harm() {
+    let database = database();
+    let service = service(&database).await;
+    let script = Script::of([
+        Step::Try("INSERT INTO missing VALUES (1)".to_owned()),
+        Step::Try("INSERT INTO parents VALUES (1), (1)".to_owned()),
+    ]);
+    for replayed in [false, true] {
+        let reply = service.post("k", &script).await;
+        reply.assert(StatusCode::CREATED, replayed);
+    }
+    assert_eq!((database.effects(), database.count("parents")), (1, 0));
+    assert_unharmed(&service, &database).await;
+}
+
+/// Where a constraint says so, SQLite undoes the whole transaction, and what comes after it would stand alone.
+#[tokio::test]
+async fn constraint_that_rolls_everything_back_is_no_success() {
+    let database = database();
+    let service = service(&database).await;
+    let script = Script::of([Step::Try(
+        "INSERT OR ROLLBACK INTO parents VALUES (1), (1)".to_owned(),
+    )]);
+    for _ in 0..2 {
+        let reply = service.post("k", &script).await;
+        reply.assert_problem(500, "internal");
+    }
+    assert_eq!((database.effects(), database.records()), (0, 0));
+    assert_unharmed(&service, &database).await;
+}
