@@ -247,6 +247,13 @@ async fn execute<B: Backend>(
                 let unknown = Outcome::Unavailable(Arc::new(StoreError::TimedOut(RESOLVE)));
                 return Ok(End::new(unknown, Verdict::Busy, Some(open)));
             }
+            // Between a rollback and its second claim another process may have taken the key.
+            Decision::Busy if Instant::now() < until && handler.is_wanted() => {
+                open.give_up().await;
+                let later = claim(backend, call, until, || handler.is_wanted());
+                claimed = Box::pin(later).await?;
+                continue;
+            }
             Decision::Busy => {
                 return Ok(End::new(Outcome::InProgress, Verdict::Busy, Some(open)));
             }
