@@ -271,10 +271,6 @@ async fn execute<B: Backend>(
                 Ran::Commit(snapshot) => (Kind::Effect, snapshot),
                 // Between the rollback and the second claim a duplicate may have had its effect:
                 // then that is the answer, not the refusal.
-                #[cfg(feature = "__seeded")]
-                Ran::Refuse(_) if crate::seeded::is("refusal-not-stored") => {
-                    return Ok(End::undone(Outcome::Answer(Fate::Release), open).await);
-                }
                 Ran::Refuse(snapshot) => {
                     claimed = match Box::pin(open.again(call)).await {
                         Ok(claimed) => {

@@ -311,8 +311,6 @@ async fn answer<B: Backend>(
         ),
         KeyFrom::Header(_) | KeyFrom::OptionalHeader(_) => key,
     };
-    #[cfg(feature = "__seeded")]
-    let scope = crate::seeded::scope(scope);
     let identity = key.map(|key| Arc::new(Identity::new(scope, operation, key)));
     if let (Some(slot), Some(identity)) = (slot, &identity) {
         slot.set(identity);
@@ -609,11 +607,11 @@ fn fingerprint(
     let mut input = FingerprintInput::new(request.method().as_str(), request.path(), &decoded);
     input.operation = operation;
     input.query = request.query_string();
-    #[cfg(feature = "__seeded")]
-    let input = crate::seeded::input(input);
     input.content_type = media_type
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
+    #[cfg(feature = "__seeded")]
+    let input = crate::seeded::input(input);
     Ok(policy.fingerprint.of(&input))
 }
 

@@ -25,19 +25,19 @@ pub(crate) struct Violation {
     /// `I1` to `I12`, or `bound` for what a fault checks by itself.
     pub(crate) invariant: &'static str,
     /// Whose history shows it.
-    pub(crate) key: Option<Key>,
+    pub(crate) key: Option<Identity>,
     pub(crate) what: String,
 }
 
 /// Names a logical operation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key {
+pub(crate) struct Identity {
     pub(crate) scope: String,
     pub(crate) operation: String,
     pub(crate) key: String,
 }
 
-impl Key {
+impl Identity {
     pub(crate) fn of(request: &Request) -> Self {
         Self {
             scope: request.scope.clone(),
@@ -58,10 +58,10 @@ impl Violation {
     }
 
     pub(crate) fn of(invariant: &'static str, request: &Request, what: impl Into<String>) -> Self {
-        Self::at(invariant, &Key::of(request), what)
+        Self::at(invariant, &Identity::of(request), what)
     }
 
-    fn at(invariant: &'static str, key: &Key, what: impl Into<String>) -> Self {
+    fn at(invariant: &'static str, key: &Identity, what: impl Into<String>) -> Self {
         Self {
             key: Some(key.clone()),
             ..Self::new(invariant, what)
@@ -83,7 +83,7 @@ pub(crate) struct Evidence {
 
 #[derive(Debug)]
 struct Effect {
-    key: Key,
+    key: Identity,
     execution: String,
     payer: i32,
     payee: i32,
@@ -94,7 +94,7 @@ struct Effect {
 
 #[derive(Debug)]
 struct Record {
-    key: Key,
+    key: Identity,
     is_effect: bool,
     status: i16,
     body: Vec<u8>,
@@ -111,7 +111,7 @@ impl Evidence {
         attempts: Vec<Attempt>,
         executions: &Path,
     ) -> Fallible<Self> {
-        let key = |row: &tokio_postgres::Row| Key {
+        let key = |row: &tokio_postgres::Row| Identity {
             scope: row.get("scope"),
             operation: row.get("operation"),
             key: row.get("key"),
@@ -207,10 +207,10 @@ struct Seen<'a> {
     records: Vec<&'a Record>,
 }
 
-fn group(evidence: &Evidence) -> BTreeMap<Key, Seen<'_>> {
-    let mut keys: BTreeMap<Key, Seen<'_>> = BTreeMap::new();
+fn group(evidence: &Evidence) -> BTreeMap<Identity, Seen<'_>> {
+    let mut keys: BTreeMap<Identity, Seen<'_>> = BTreeMap::new();
     for (number, attempt) in evidence.attempts.iter().enumerate() {
-        let seen = keys.entry(Key::of(&attempt.request)).or_default();
+        let seen = keys.entry(Identity::of(&attempt.request)).or_default();
         seen.attempts.push((number, attempt));
     }
     for effect in &evidence.effects {

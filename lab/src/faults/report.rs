@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Lab, Plan,
-    checker::{Key, Violation},
+    checker::{Identity, Violation},
     trial::Verdict,
 };
 use crate::{Fallible, rig::database::Database};
@@ -311,7 +311,7 @@ impl fmt::Display for Summary {
 }
 
 /// The lines of a history that are about one key, and the faults around them.
-fn history_of(key: &Key, history: &str) -> String {
+fn history_of(key: &Identity, history: &str) -> String {
     let lines: Vec<serde_json::Value> = history
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())

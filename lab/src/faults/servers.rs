@@ -42,8 +42,8 @@ pub(super) async fn disk_full(lab: &Lab) -> Fallible<Verdict> {
         );
     }
     let (disk, tables) = (
-        Mounted::new(lab, "disk", 220).await?,
-        Mounted::new(lab, "tables", 6).await?,
+        Mounted::new("disk", 220).await?,
+        Mounted::new("tables", 6).await?,
     );
     let cluster = Cluster::builder()
         .within(&disk.path)
@@ -109,10 +109,9 @@ struct Mounted {
 }
 
 impl Mounted {
-    async fn new(lab: &Lab, name: &str, megabytes: usize) -> Fallible<Self> {
+    async fn new(name: &str, megabytes: usize) -> Fallible<Self> {
         // Not below the lab's own folder, which others may not enter.
         let path = std::env::temp_dir().join(format!("idem-lab-{}-{name}", std::process::id()));
-        let _ = lab;
         fs::create_dir_all(&path)?;
         let mounted = Self { path };
         let options = format!("size={megabytes}m,mode=1777");

@@ -58,7 +58,7 @@ async fn one_storm(trial: &mut Trial, instances: usize, path: &'static str) -> F
     });
     let duplicates: Vec<_> = duplicates.collect();
     let rngs: Vec<_> = (0..4).map(|_| trial.rng.fork()).collect();
-    let until = Instant::now() + Duration::from_millis(1000);
+    let until = Instant::now() + Duration::from_secs(1);
     let unrelated = rngs.into_iter().enumerate().map(async |(number, mut rng)| {
         let mut times = Vec::new();
         let mut line = client.line(number % instances);

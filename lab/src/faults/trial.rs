@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::{
     Lab,
-    checker::{self, Evidence, Key, Violation},
+    checker::{self, Evidence, Identity, Violation},
     client::Client,
     history::{History, Request, Told},
     load::body,
@@ -294,7 +294,7 @@ impl Trial {
             .await?;
         let done: HashSet<_> = done
             .iter()
-            .map(|row| Key {
+            .map(|row| Identity {
                 scope: row.get(0),
                 operation: row.get(1),
                 key: row.get(2),
@@ -304,7 +304,7 @@ impl Trial {
         for number in self.executed() {
             let request = attempts.get(number).map(|attempt| &attempt.request);
             if let Some(request) = request
-                && !done.contains(&Key::of(request))
+                && !done.contains(&Identity::of(request))
             {
                 let lost = "its handler had begun, its client hung up, and its work is lost";
                 self.complaints.push(Violation::of("I2", request, lost));

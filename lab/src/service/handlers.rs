@@ -30,7 +30,6 @@ impl FromRequest for Caller {
     type Error = Failure;
     type Future = Ready<Result<Self, Failure>>;
 
-    #[expect(clippy::panic, reason = "the request wants it")]
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let header = |name| {
             let value = request.headers().get(name)?;
