@@ -28,6 +28,8 @@ const SETTINGS: [(&str, &str); 4] = [
 pub struct Builder {
     settings: Vec<(String, String)>,
     parent: Option<PathBuf>,
+    /// The port of the server that this one is to follow.
+    primary: Option<u16>,
 }
 
 impl Builder {
@@ -46,6 +48,14 @@ impl Builder {
     #[must_use]
     pub fn within(mut self, parent: impl AsRef<Path>) -> Self {
         self.parent = Some(parent.as_ref().to_owned());
+        self
+    }
+
+    /// Makes it a standby of another cluster, which has to run: a copy that follows it by streaming replication, until
+    /// `SELECT pg_promote()` makes it a primary of its own.
+    #[must_use]
+    pub fn standby_of(mut self, primary: &Cluster) -> Self {
+        self.primary = Some(primary.port());
         self
     }
 
@@ -70,7 +80,7 @@ impl Builder {
             programs,
             port: 0,
         };
-        cluster.errand(Errand::Create)?;
+        cluster.errand(self.primary.map_or(Errand::Create, Errand::Copy))?;
         for (name, value) in SETTINGS {
             configure(&cluster, name, value)?;
         }

@@ -15,6 +15,8 @@ const SCRIPT: &str = include_str!("guardian.sh");
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Errand {
     Create,
+    /// Copies the running server at this port, as its standby.
+    Copy(u16),
     Start,
     Stop,
     Crash,
@@ -59,12 +61,13 @@ impl Guardian {
     /// Has an errand done and waits for its end.
     pub(crate) fn send(&self, errand: Errand, folder: &Folder) -> Result<(), ClusterError> {
         let (word, action) = match errand {
-            Errand::Create => ("create", "create a cluster"),
-            Errand::Start => ("start", "start"),
-            Errand::Stop => ("stop", "stop"),
-            Errand::Crash => ("crash", "be stopped at once"),
+            Errand::Create => ("create".to_owned(), "create a cluster"),
+            Errand::Copy(port) => (format!("copy {port}"), "be copied"),
+            Errand::Start => ("start".to_owned(), "start"),
+            Errand::Stop => ("stop".to_owned(), "stop"),
+            Errand::Crash => ("crash".to_owned(), "be stopped at once"),
         };
-        match self.ask(word) {
+        match self.ask(&word) {
             Ok(status) if status.trim() == "0" => Ok(()),
             Ok(_) => Err(ClusterError::Server {
                 action,

@@ -58,6 +58,8 @@ mod model;
 #[cfg(feature = "utoipa")]
 pub mod openapi;
 mod protocol;
+#[cfg(feature = "__seeded")]
+mod seeded;
 mod settings;
 mod sweep;
 

@@ -1,20 +1,30 @@
-//! Measures what the promise costs: `cargo run --release -p lab -- bench [--seconds N] [--rounds N] [--connections N] [--fsync 0|1]`.
+//! Shows what the framework holds and costs: `lab faults`, `lab checker` and `lab bench`.
 
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "figures of a benchmark"
+    reason = "figures of measurements"
 )]
 
 mod bench;
-mod contenders;
-mod cpu;
-mod load;
+mod faults;
+mod rig;
+mod service;
 
 use std::{env, error::Error, process::ExitCode};
 
-use bench::Plan;
+/// What anything here may fail with.
+type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const USAGE: &str = "usage:
+  lab faults [--only F3,F8] [--seed N] [--profile short|long] [--minutes M] [--report FILE]
+      injects faults and checks the promise; `long` takes about 40 minutes
+  lab checker [--seed N]
+      shows that the checks catch faults that are planted in the framework; needs a build with
+      `--features seeded`
+  lab bench [--seconds N] [--rounds N] [--connections N] [--fsync 0|1]
+      measures what the promise costs";
 
 fn main() -> ExitCode {
     match run() {
@@ -27,26 +37,59 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<bool, Box<dyn Error>> {
+fn run() -> Fallible<bool> {
     let mut arguments = env::args().skip(1);
-    if arguments.next().as_deref() != Some("bench") {
-        return Err(
-            "usage: lab bench [--seconds N] [--rounds N] [--connections N] [--fsync 0|1]".into(),
-        );
+    match arguments.next().as_deref() {
+        Some("bench") => bench::run(&bench_plan(arguments)?),
+        Some("faults") => {
+            let plan = faults_plan(arguments)?;
+            runtime()?.block_on(faults::run(plan))
+        }
+        Some("checker") => {
+            let plan = faults_plan(arguments)?;
+            runtime()?.block_on(faults::check(plan))
+        }
+        Some("serve") => {
+            service::serve(&arguments.next().unwrap_or_default())?;
+            Ok(true)
+        }
+        _ => Err(USAGE.into()),
     }
-    let mut plan = Plan::default();
+}
+
+fn runtime() -> Fallible<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    Ok(builder.worker_threads(2).enable_all().build()?)
+}
+
+fn faults_plan(mut arguments: impl Iterator<Item = String>) -> Fallible<faults::Plan> {
+    let mut plan = faults::Plan::default();
     while let Some(option) = arguments.next() {
         let value = arguments.next().unwrap_or_default();
-        let value: usize = value
-            .parse()
-            .map_err(|_| format!("{option} takes a number"))?;
+        match (&*option, &*value) {
+            ("--only", names) => plan.only = names.split(',').map(ToOwned::to_owned).collect(),
+            ("--seed", seed) => plan.seed = Some(seed.parse()?),
+            ("--minutes", minutes) => plan.minutes = Some(minutes.parse()?),
+            ("--profile", "short") => plan.long = false,
+            ("--profile", "long") => plan.long = true,
+            ("--report", path) => plan.report = Some(path.into()),
+            _ => return Err(USAGE.into()),
+        }
+    }
+    Ok(plan)
+}
+
+fn bench_plan(mut arguments: impl Iterator<Item = String>) -> Fallible<bench::Plan> {
+    let mut plan = bench::Plan::default();
+    while let Some(option) = arguments.next() {
+        let value: usize = arguments.next().unwrap_or_default().parse()?;
         match option.as_str() {
             "--seconds" => plan.seconds = value.max(1),
             "--rounds" => plan.rounds = value.max(1),
             "--fsync" => plan.durable = value != 0,
             "--connections" => plan.connections = value.max(1),
-            _ => return Err(format!("unknown option {option}").into()),
+            _ => return Err(USAGE.into()),
         }
     }
-    bench::run(&plan)
+    Ok(plan)
 }

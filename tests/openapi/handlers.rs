@@ -1,6 +1,9 @@
 //! Handlers as services write them, documented with utoipa; none of them ever runs.
 
-#![allow(clippy::unused_async, reason = "handlers are asynchronous, whatever they do")]
+#![allow(
+    clippy::unused_async,
+    reason = "handlers are asynchronous, whatever they do"
+)]
 
 use actix_web::{FromRequest, HttpResponse, get, post, web};
 use idem_runtime::{idempotent, postgres::Tx};

@@ -203,6 +203,10 @@ fn handler_in_a_function_s_body_is_known() {
     #[utoipa::path(responses((status = 200, description = "done")))]
     #[post("/inside")]
     #[idempotent(scope = global, ttl = "90s")]
+    #[allow(
+        clippy::unused_async,
+        reason = "a handler is asynchronous, whatever it does"
+    )]
     async fn inside(_tx: &Tx) -> HttpResponse {
         HttpResponse::Ok().finish()
     }

@@ -6,7 +6,7 @@
 )]
 
 mod conversation;
-mod frames;
+pub mod frames;
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener as StdListener};

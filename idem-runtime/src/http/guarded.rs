@@ -645,6 +645,8 @@ fn fingerprint(
     input.content_type = media_type
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
+    #[cfg(feature = "__seeded")]
+    let input = crate::seeded::input(input);
     Ok(policy.fingerprint.of(&input))
 }
 

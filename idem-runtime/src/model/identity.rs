@@ -18,6 +18,8 @@ pub struct Identity {
 impl Identity {
     /// Joins the three parts.
     pub(crate) fn new(scope: Scope, operation: impl Into<Box<str>>, key: Key) -> Self {
+        #[cfg(feature = "__seeded")]
+        let scope = crate::seeded::scope(scope);
         let operation = operation.into();
         let digest = digest(
             b"idem identity 1",

@@ -194,6 +194,8 @@ impl Policy {
             _ if self.release_on.contains(&status) => Fate::Release,
             200..=399 => Fate::Commit,
             408 | 425 | 429 => Fate::Release,
+            #[cfg(feature = "__seeded")]
+            400..=499 if crate::seeded::is("refusal-not-stored") => Fate::Release,
             400..=499 => Fate::Refuse,
             _ => Fate::Release,
         }

@@ -53,7 +53,7 @@ impl Conversation<'_> {
             // Written in one piece, as they came: the server shall meet the same segments as without a relay.
             let mut burst = BytesMut::new();
             let mut cut = None;
-            while let Some(frame) = frames.next()? {
+            while let Some(frame) = frames.take()? {
                 if self.shared.traffic() == Traffic::Vanishes {
                     continue;
                 }
@@ -96,7 +96,7 @@ impl Conversation<'_> {
                 return Ok(());
             }
             let news = frames.buffer().get(known..).unwrap_or_default().to_vec();
-            while let Some(frame) = frames.next()? {
+            while let Some(frame) = frames.take()? {
                 self.owed.set(
                     self.owed
                         .get()

@@ -12,7 +12,7 @@ const ROOM: usize = 256 << 10;
 
 /// Collects bytes of one direction and gives back whole messages.
 #[derive(Debug)]
-pub(crate) struct Frames {
+pub struct Frames {
     buffer: BytesMut,
     /// Whether messages start with a byte that tells their type. A client's first one does not.
     typed: bool,
@@ -20,7 +20,8 @@ pub(crate) struct Frames {
 
 impl Frames {
     /// Expects the client's side of a conversation, from its beginning.
-    pub(crate) fn of_client() -> Self {
+    #[must_use]
+    pub fn of_client() -> Self {
         Self {
             buffer: BytesMut::new(),
             typed: false,
@@ -28,7 +29,8 @@ impl Frames {
     }
 
     /// Expects the server's side of a conversation.
-    pub(crate) fn of_server() -> Self {
+    #[must_use]
+    pub fn of_server() -> Self {
         Self {
             buffer: BytesMut::new(),
             typed: true,
@@ -36,14 +38,17 @@ impl Frames {
     }
 
     /// Returns where the next bytes that arrive belong, with room for all that can arrive at once.
-    pub(crate) fn buffer(&mut self) -> &mut BytesMut {
+    pub fn buffer(&mut self) -> &mut BytesMut {
         // Left to itself it grows by 64 bytes, so that a burst would be read, and held back, in many pieces.
         self.buffer.reserve(ROOM);
         &mut self.buffer
     }
 
     /// Takes the next whole message, if it is there.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Frame>> {
+    ///
+    /// # Errors
+    /// When what arrives is not PostgreSQL's protocol.
+    pub fn take(&mut self) -> io::Result<Option<Frame>> {
         let lead = usize::from(self.typed);
         let Some(mut length) = self.buffer.get(lead..lead + 4) else {
             return Ok(None);
@@ -70,38 +75,50 @@ impl Frames {
 
 /// Holds one message, type and length included.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub struct Frame {
     typed: bool,
     bytes: Bytes,
 }
 
 impl Frame {
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// Returns it as it came.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Tells whether this opens a session, which the server answers with a `ReadyForQuery` of its own accord.
-    pub(crate) fn is_start(&self) -> bool {
+    #[must_use]
+    pub fn is_start(&self) -> bool {
         let version_3 = 0x0003_0000_u32.to_be_bytes();
         !self.typed && self.bytes.get(4..8) == Some(&version_3)
     }
 
     /// Tells whether the server will answer this client's message with a `ReadyForQuery`: a query or a `Sync`.
-    pub(crate) fn asks_for_ready(&self) -> bool {
+    #[must_use]
+    pub fn asks_for_ready(&self) -> bool {
         self.is_start() || matches!(self.kind(), Some(b'Q' | b'S'))
     }
 
     /// Tells whether this server's message is a `ReadyForQuery`.
-    pub(crate) fn is_ready(&self) -> bool {
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
         self.kind() == Some(b'Z')
     }
 
     /// Tells whether this client's message is the simple query `COMMIT` and nothing else.
-    pub(crate) fn is_commit(&self) -> bool {
-        let text = self.bytes.get(5..).unwrap_or_default();
+    #[must_use]
+    pub fn is_commit(&self) -> bool {
+        self.query()
+            .is_some_and(|text| text.eq_ignore_ascii_case(b"COMMIT"))
+    }
+
+    /// Returns the text of a client's simple query, without the semicolon and the white space around it.
+    #[must_use]
+    pub fn query(&self) -> Option<&[u8]> {
+        let text = self.bytes.get(5..).filter(|_| self.kind() == Some(b'Q'))?;
         let text = text.strip_suffix(b"\0").unwrap_or(text).trim_ascii();
-        let text = text.strip_suffix(b";").unwrap_or(text).trim_ascii();
-        self.kind() == Some(b'Q') && text.eq_ignore_ascii_case(b"COMMIT")
+        Some(text.strip_suffix(b";").unwrap_or(text).trim_ascii())
     }
 
     fn kind(&self) -> Option<u8> {
@@ -123,7 +140,7 @@ mod tests {
             let mut found = Vec::new();
             for chunk in stream.chunks(step) {
                 frames.buffer().extend_from_slice(chunk);
-                while let Some(frame) = frames.next().unwrap() {
+                while let Some(frame) = frames.take().unwrap() {
                     found.push(frame);
                 }
             }
@@ -153,7 +170,7 @@ mod tests {
             let mut frames = Frames::of_server();
             frames.buffer().extend_from_slice(&query(text));
             assert_eq!(
-                frames.next().unwrap().unwrap().is_commit(),
+                frames.take().unwrap().unwrap().is_commit(),
                 expected,
                 "{text}"
             );
@@ -165,7 +182,7 @@ mod tests {
         for stream in [&b"GET / HTTP/1.1\r\n"[..], b"\0\0\0\x03"] {
             let mut frames = Frames::of_client();
             frames.buffer().extend_from_slice(stream);
-            assert!(frames.next().is_err());
+            assert!(frames.take().is_err());
         }
     }
 

@@ -12,6 +12,8 @@ use crate::{backend::KeepError, error::StoreError};
 /// that the driver reports as success.
 pub(super) fn judge(last: Result<(), Error>, commit: Result<(), Error>) -> Result<(), KeepError> {
     match (last, commit) {
+        #[cfg(feature = "__seeded")]
+        (Ok(()), _) if crate::seeded::is("commit-taken-for-granted") => Ok(()),
         (Ok(()), Ok(())) => Ok(()),
         (Err(error), _) => Err(error::judge(&Failure::from(&error), false)),
         (Ok(()), Err(error)) => Err(error::judge(&Failure::from(&error), true)),

@@ -163,6 +163,13 @@ where
         config: &Config,
     ) -> Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), Error>> + Send + '_>> {
         let (tls, config) = (self.tls.clone(), config.clone());
+        #[cfg(feature = "__seeded")]
+        if crate::seeded::is("connections-of-workers") {
+            return Box::pin(async move {
+                let (client, connection) = config.connect(tls).await?;
+                Ok((client, tokio::spawn(async move { drop(connection.await) })))
+            });
+        }
         Box::pin(async move {
             // A socket belongs to the runtime that it was opened on, so that has to be this one.
             let connect = async move { config.connect(tls).await };

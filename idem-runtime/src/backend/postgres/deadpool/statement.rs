@@ -172,6 +172,8 @@ pub(super) enum Sql {
 
 impl Sql {
     pub(super) fn unnamed(text: &str, types: &'static [Type], schema: &str) -> Self {
+        #[cfg(feature = "__seeded")]
+        let text = &crate::seeded::sql(text);
         Self::Unnamed {
             text: in_schema(text, schema),
             types,

@@ -72,6 +72,10 @@ pub struct Tx {
 pub(super) type Connection = ScopeGuard<Client, fn(Client)>;
 
 pub(super) fn guarded(client: Client) -> Connection {
+    #[cfg(feature = "__seeded")]
+    if crate::seeded::is("no-rollback-on-drop") {
+        return scopeguard::guard(client, drop);
+    }
     scopeguard::guard(client, |client| drop(Client::take(client)))
 }
 
@@ -184,6 +188,22 @@ impl Tx {
         rows
     }
 
+    /// Rolls back and begins anew, some time later and without looking.
+    #[cfg(feature = "__seeded")]
+    async fn unclaimed(mut self) -> Result<Claimed<Self>, StoreError> {
+        let begun = async {
+            self.connection.batch_execute("ROLLBACK").await?;
+            tokio::time::sleep(crate::seeded::GAP).await;
+            self.connection.batch_execute("BEGIN").await?;
+            self.connection
+                .query("SELECT pg_catalog.now() AS began", &[])
+                .await
+        };
+        let rows = begun.await.map_err(|error| store_error(&error))?;
+        self.began(&rows);
+        Claimed::new(self, true, None)
+    }
+
     /// Remembers when the transaction began.
     pub(super) fn began(&mut self, rows: &[Row]) {
         if let Some(row) = rows.first() {
@@ -206,6 +226,11 @@ impl Tx {
         let Self {
             connection, shared, ..
         } = self;
+        #[cfg(feature = "__seeded")]
+        if crate::seeded::is("record-after-commit") {
+            let commit = connection.batch_execute("COMMIT").await;
+            return judge(last(&connection).await, commit);
+        }
         let flight = async {
             let commit = connection.batch_execute("COMMIT");
             let mut last = pin!(last(&connection));
@@ -309,6 +334,10 @@ impl Open for Tx {
     }
 
     async fn again(mut self, call: &Call) -> Result<Claimed<Self>, KeepError> {
+        #[cfg(feature = "__seeded")]
+        if crate::seeded::is("refusal-without-claim") {
+            return self.unclaimed().await.map_err(KeepError::Overtaken);
+        }
         let (statements, began) = (Arc::clone(&self.statements), self.began);
         let began: [&(dyn ToSql + Sync); 1] = [&began];
         let flight = join3(

@@ -1,16 +1,18 @@
 //! Runs the contenders against each other, in turns, and compares them within each round.
 
+mod contenders;
+mod cpu;
+mod load;
+
 use std::{error::Error, net::SocketAddr, sync::mpsc, thread, time::Duration};
 
 use actix_web::{App, HttpServer, web};
 use idem_cluster::Cluster;
 use idem_runtime::{Idempotency, postgres};
 
-use crate::{
-    contenders::{self, NAMES},
-    cpu::Cpu,
-    load,
-};
+use crate::Fallible;
+
+use self::{contenders::NAMES, cpu::Cpu};
 
 /// What `ours` has to reach of `floor`.
 const GOAL: f64 = 0.90;
@@ -48,7 +50,7 @@ struct Shown {
 /// # Errors
 ///
 /// When a contender fails.
-pub(crate) fn run(plan: &Plan) -> Result<bool, Box<dyn Error>> {
+pub(crate) fn run(plan: &Plan) -> Fallible<bool> {
     // As in production: an acknowledged commit has reached the disk, unless the plan says otherwise.
     let durable = if plan.durable { "on" } else { "off" };
     let cluster = Cluster::builder()
@@ -142,7 +144,7 @@ fn compare(name: &str, one: &[Shown], other: &[Shown], by: impl Fn(&Shown) -> f6
 }
 
 /// Serves all contenders over one pool, in threads of their own.
-fn serve(url: &str) -> Result<SocketAddr, Box<dyn Error>> {
+fn serve(url: &str) -> Fallible<SocketAddr> {
     let (sender, started) = mpsc::channel();
     let url = url.to_owned();
     thread::spawn(move || {
@@ -162,7 +164,7 @@ fn serve(url: &str) -> Result<SocketAddr, Box<dyn Error>> {
             let address = server.addrs().first().copied().ok_or("no address")?;
             sender.send(Ok(address))?;
             server.run().await?;
-            Ok::<(), Box<dyn Error>>(())
+            Ok::<(), Box<dyn Error + Send + Sync>>(())
         });
         if let Err(error) = served {
             // The receiver is gone once the server runs.
