@@ -17,7 +17,7 @@ use proc_macro2::{Ident, TokenStream, TokenTree};
 const LAYERS: [&[&str]; 5] = [
     &["error", "model"],
     &["backend"],
-    &["gate", "protocol"],
+    &["cache", "gate", "protocol"],
     &["http", "openapi", "settings", "sweep"],
     // The crate's root, its inline modules, and what generated code names.
     &[
@@ -50,7 +50,8 @@ const CONFINED: [(&str, &[&str]); 6] = [
     (
         "tokio",
         &[
-            "backend", "error", "gate", "http", "lib", "private", "protocol", "settings", "sweep",
+            "backend", "cache", "error", "gate", "http", "lib", "private", "protocol", "settings",
+            "sweep",
         ],
     ),
     ("utoipa", &["openapi"]),
@@ -174,7 +175,7 @@ fn fault_names_the_line_and_the_rule() {
         &module_of(Path::new("gate.rs")),
         "use std::fmt;\n\nuse crate::{\n    error,\n    http::Problem,\n};",
     );
-    let rule = "`gate` may not name `crate::http`: imports point downwards only, to backend, error, gate, model, protocol";
+    let rule = "`gate` may not name `crate::http`: imports point downwards only, to backend, cache, error, gate, model, protocol";
     assert_eq!(found, [(5, rule.to_owned())]);
 
     let found = faults(&module_of(Path::new("sweep.rs")), "use actix_web::rt;");

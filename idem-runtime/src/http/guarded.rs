@@ -348,15 +348,8 @@ async fn answer<B: Backend>(
             match protocol::enter(idempotency.gate(), &call, until).await {
                 Ok(pass) => Work::Keyed { call, pass, until },
                 Err(Outcome::Mismatch) => {
-                    let end = Box::pin(protocol::contradict(idempotency.backend(), &call)).await;
-                    if let Some(open) = end.open {
-                        let running = idempotency.executions().begin();
-                        rt::spawn(async move {
-                            open.give_up().await;
-                            drop(running);
-                        });
-                    }
-                    return settle(report(policy, end.outcome), None, advertised);
+                    let outcome = contradict(idempotency, &call).await;
+                    return settle(report(policy, outcome), None, advertised);
                 }
                 Err(outcome) => return settle(report(policy, outcome), None, advertised),
             }
@@ -379,6 +372,19 @@ async fn answer<B: Backend>(
     // Only a worker that is stopped by force ends the task without an answer.
     let (outcome, response) = answered.await.map_err(|_| ProblemKind::StoreUnavailable)?;
     settle(outcome, response, advertised)
+}
+
+/// Answers a request that contradicts another one, and cleans up behind the answer.
+async fn contradict<B: Backend>(idempotency: &Idempotency<B>, call: &Call) -> Outcome {
+    let end = Box::pin(protocol::contradict(idempotency.backend(), call)).await;
+    if let Some(open) = end.open {
+        let running = idempotency.executions().begin();
+        rt::spawn(async move {
+            open.give_up().await;
+            drop(running);
+        });
+    }
+    end.outcome
 }
 
 enum Work {
