@@ -180,7 +180,7 @@ impl Call<'_> {
             })));
         }
         tracing::info!(
-            request,
+            %request,
             attempts = self.attempts,
             %cause,
             pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
