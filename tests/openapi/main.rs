@@ -4,8 +4,9 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::unused_async,
     clippy::unwrap_used,
-    reason = "what the tests share fails as the tests themselves do"
+    reason = "what the tests share fails as the tests themselves do, and handlers that do nothing wait for nothing"
 )]
 
 mod handlers;

@@ -348,9 +348,8 @@ async fn answer<B: Backend>(
             match protocol::enter(idempotency.gate(), &call, until).await {
                 Ok(pass) => Work::Keyed { call, pass, until },
                 Err(Outcome::Mismatch) => {
-                    let end = Box::pin(protocol::contradict(idempotency.backend(), &call)).await;
-                    give_up_behind(idempotency, end.open);
-                    return settle(report(policy, end.outcome), None, advertised);
+                    let outcome = contradict(idempotency, &call).await;
+                    return settle(report(policy, outcome), None, advertised);
                 }
                 Err(outcome) => return settle(report(policy, outcome), None, advertised),
             }
@@ -375,15 +374,17 @@ async fn answer<B: Backend>(
     settle(outcome, response, advertised)
 }
 
-/// Rolls back behind the answer.
-fn give_up_behind<B: Backend>(idempotency: &Idempotency<B>, open: Option<B::Open>) {
-    if let Some(open) = open {
+/// Answers a request that contradicts another one, and cleans up behind the answer.
+async fn contradict<B: Backend>(idempotency: &Idempotency<B>, call: &Call) -> Outcome {
+    let end = Box::pin(protocol::contradict(idempotency.backend(), call)).await;
+    if let Some(open) = end.open {
         let running = idempotency.executions().begin();
         rt::spawn(async move {
             open.give_up().await;
             drop(running);
         });
     }
+    end.outcome
 }
 
 enum Work {
