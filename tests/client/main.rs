@@ -115,7 +115,7 @@ async fn every_payment_is_made_once_though_one_connection_in_twenty_is_cut() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_lost_an_answer_and_asks_first_never_pays_twice() {
-    const PAYMENTS: usize = 400;
+    const PAYMENTS: usize = 120;
     let shop = Shop::start();
     let proxy = Proxy::start(&shop.address, 0.5).await;
     let connections = reqwest::Client::builder().pool_max_idle_per_host(0);
