@@ -7,6 +7,7 @@
 //! curl -i http://127.0.0.1:8080/payments -H 'Authorization: Bearer acct_1' \
 //!      -H 'Idempotency-Key: order-7' --json '{"to":"acct_2","amount":1999,"currency":"usd"}'
 //! curl http://127.0.0.1:8080/accounts/acct_1 -H 'Authorization: Bearer acct_1'
+//! curl http://127.0.0.1:8080/idempotency/payments.create/order-7 -H 'Authorization: Bearer acct_1'
 //! curl http://127.0.0.1:8080/openapi.json
 //! ```
 //!
@@ -29,7 +30,10 @@ use deadpool_postgres::{
 use idem_cluster::Cluster;
 use idem_examples::demo;
 use idem_runtime::{
-    Idempotency, ScopeKey, idempotent, openapi::Idempotent, postgres, postgres::Tx,
+    Idempotency, ScopeKey, idempotent,
+    openapi::Idempotent,
+    postgres::{self, Postgres, Tx},
+    status,
 };
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
@@ -362,6 +366,7 @@ async fn serve(demonstrate: bool) -> Result<bool, Box<dyn Error>> {
             .service(create_payment)
             .service(show_payment)
             .service(show_account)
+            .service(status::resource::<Account, Postgres>("/idempotency"))
             .route("/openapi.json", web::get().to(contract))
     })
     .shutdown_signal(async move {
