@@ -413,6 +413,9 @@ mod tests {
         let longest = format!("\"{}\"", "\\\\".repeat(255));
         assert_eq!(longest.len(), LONGEST);
         assert!(Key::from_header(longest.as_bytes()).is_ok());
+        // Samples seldom come near the limit.
+        assert_eq!(PATTERN.matches("{1,255}").count(), 2);
+        assert!(Key::new(&"k".repeat(256)).is_err());
     }
 
     fn described(responses: &[(&str, RefOr<Response>)], components: Components) -> Value {
