@@ -83,3 +83,24 @@ async fn service_that_publishes_nothing_adds_nothing() {
             .contains_key("link")
     );
 }
+
+#[tokio::test]
+async fn repeat_from_memory_tells_what_is_left_and_not_what_was() {
+    let database = database();
+    let setup = Setup {
+        configure: |builder| builder.advertise_lifetime().cache(1 << 20),
+        ..Setup::default()
+    };
+    let service = Service::with(&database.url(), setup).await;
+    let first = service.post("k", &Script::default()).await;
+    assert_eq!(first.headers["idempotency-lifetime"], "86400");
+    sleep(Duration::from_millis(1_100)).await;
+    let again = service.post("k", &Script::default()).await;
+    again.assert(StatusCode::CREATED, true);
+    let left: u64 = again.headers["idempotency-lifetime"]
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!((86_390..=86_398).contains(&left), "{left}");
+}
