@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use idem_client::{Answer, AskFirst, Budget, Cause, Error, Limit, Retries};
 use reqwest::Url;
-use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, RequestBuilder};
 use tokio::time::Instant;
 
 use crate::log::Log;
@@ -216,6 +216,21 @@ async fn neither_errors_nor_logs_nor_answers_show_the_key_in_the_questions_path(
     assert!(shown[0].contains(question), "{}", shown[0]);
     shown.push(log);
     for text in shown {
+        assert!(!text.contains("hidden"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_cannot_be_sent_does_not_show_the_key_either() {
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with(retries())
+        .build();
+    let resource = Url::parse("ftp://pay.example/idempotency").unwrap();
+    let request = client.post(URL).header("Idempotency-Key", "key-hidden");
+    let request = request.with_extension(AskFirst::at(resource, "payments.create"));
+    let error = request.send().await.unwrap_err();
+    assert!(Error::of(&error).is_none(), "{error:?}");
+    for text in [error.to_string(), format!("{error:?}")] {
         assert!(!text.contains("hidden"), "{text}");
     }
 }
