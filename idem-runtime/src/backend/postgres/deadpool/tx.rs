@@ -259,9 +259,16 @@ impl Tx {
             }
             Err(error) => return Err(KeepError::Refused(store_error(&error))),
         };
-        // Committed or rolled back, the transaction has ended.
-        if commit.is_ok() {
-            drop(ScopeGuard::into_inner(connection));
+        match &commit {
+            // Committed or rolled back, the transaction has ended.
+            Ok(()) => drop(ScopeGuard::into_inner(connection)),
+            // The server says so before it lets go of the key, and answers the next statement
+            // after that.
+            Err(error) if error.as_db_error().is_some() => {
+                let rollback = connection.batch_execute("ROLLBACK");
+                let _ = timeout(shared.settings.timeout, rollback).await;
+            }
+            Err(_) => {}
         }
         judge(last, commit)
     }
