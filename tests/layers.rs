@@ -15,7 +15,7 @@ use proc_macro2::{Ident, TokenStream, TokenTree};
 
 /// The layers from the bottom up: a module may name those of its own layer and of the ones below.
 const LAYERS: [&[&str]; 5] = [
-    &["error", "model"],
+    &["error", "model", "seeded"],
     &["backend"],
     &["cache", "gate", "protocol"],
     &["http", "openapi", "settings", "sweep"],
