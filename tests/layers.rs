@@ -175,7 +175,7 @@ fn fault_names_the_line_and_the_rule() {
         &module_of(Path::new("gate.rs")),
         "use std::fmt;\n\nuse crate::{\n    error,\n    http::Problem,\n};",
     );
-    let rule = "`gate` may not name `crate::http`: imports point downwards only, to backend, cache, error, gate, model, protocol";
+    let rule = "`gate` may not name `crate::http`: imports point downwards only, to backend, cache, error, gate, model, protocol, seeded";
     assert_eq!(found, [(5, rule.to_owned())]);
 
     let found = faults(&module_of(Path::new("sweep.rs")), "use actix_web::rt;");
