@@ -103,6 +103,13 @@ impl fmt::Display for Row {
                 for note in notes {
                     write!(f, "\n    {note}")?;
                 }
+                for violation in violations.iter().take(3) {
+                    write!(
+                        f,
+                        "\n    VIOLATION {}: {}",
+                        violation.invariant, violation.what
+                    )?;
+                }
                 Ok(())
             }
             Result::NotRun(why) => write!(f, "not run: {why}"),
