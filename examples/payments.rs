@@ -7,6 +7,8 @@
 //! curl -i http://127.0.0.1:8080/payments -H 'Authorization: Bearer acct_1' \
 //!      -H 'Idempotency-Key: order-7' --json '{"to":"acct_2","amount":1999,"currency":"usd"}'
 //! curl http://127.0.0.1:8080/accounts/acct_1 -H 'Authorization: Bearer acct_1'
+//! curl http://127.0.0.1:8080/idempotency/payments.create/order-7 -H 'Authorization: Bearer acct_1'
+//! curl http://127.0.0.1:8080/openapi.json
 //! ```
 //!
 //! `DATABASE_URL` names the PostgreSQL database; without it, a private one is started from the
@@ -15,7 +17,7 @@
 use std::{env, error::Error, fmt, io, process::ExitCode, time::Duration};
 
 use actix_web::{
-    App, FromRequest, HttpRequest, HttpResponse, HttpServer, ResponseError,
+    App, FromRequest, HttpRequest, HttpResponse, HttpServer, Responder, ResponseError,
     dev::Payload,
     get,
     http::{StatusCode, header},
@@ -27,10 +29,19 @@ use deadpool_postgres::{
 };
 use idem_cluster::Cluster;
 use idem_examples::demo;
-use idem_runtime::{Idempotency, ScopeKey, idempotent, postgres, postgres::Tx};
+use idem_runtime::{
+    Idempotency, ScopeKey, idempotent,
+    openapi::Idempotent,
+    postgres::{self, Postgres, Tx},
+    status,
+};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+use utoipa::{
+    Modify, OpenApi, ToSchema,
+    openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+};
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS accounts (
@@ -51,14 +62,17 @@ struct Account {
     id: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 struct NewPayment {
+    #[schema(example = "acct_2")]
     to: String,
+    #[schema(example = 1)]
     amount: i64,
+    #[schema(example = "usd")]
     currency: String,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Payment {
     id: i64,
     from: String,
@@ -67,14 +81,52 @@ struct Payment {
     currency: String,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct AccountView {
     id: String,
     balance: i64,
     currency: String,
 }
 
+/// Why a request was refused.
+#[derive(Serialize, ToSchema)]
+struct Refusal {
+    error: String,
+}
+
+/// The contract. What it says about idempotency comes from the attributes.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Payments", version = "1"),
+    paths(create_payment, show_payment, show_account),
+    modifiers(&Idempotent, &Bearer)
+)]
+struct Contract;
+
+/// How callers say who they are.
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, contract: &mut utoipa::openapi::OpenApi) {
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+        let components = contract.components.get_or_insert_default();
+        components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
+    }
+}
+
 /// Moves money from the caller's account to another.
+#[utoipa::path(
+    security(("bearer" = [])),
+    responses(
+        (status = 201, body = Payment, description = "The money has moved.",
+         headers(("Location" = String, description = "Where the payment can be seen."))),
+        (status = 400, body = Refusal, description = "This is no payment."),
+        (status = 401, body = Refusal, description = "The caller is unknown."),
+        (status = 402, body = Refusal, description = "The account holds too little money."),
+        (status = 404, body = Refusal, description = "One of the accounts does not exist."),
+        (status = 503, body = Refusal, description = "Nothing has happened; a repeat is safe."),
+    )
+)]
 #[post("/payments")]
 #[idempotent(scope = account, ttl = "24h", operation = "payments.create")]
 async fn create_payment(
@@ -132,6 +184,15 @@ async fn create_payment(
 }
 
 /// Shows a payment to its payer and its payee. A GET changes nothing and needs no attribute.
+#[utoipa::path(
+    security(("bearer" = [])),
+    responses(
+        (status = 200, body = Payment, description = "The payment."),
+        (status = 401, body = Refusal, description = "The caller is unknown."),
+        (status = 404, description = "The caller has neither made nor got such a payment."),
+        (status = 503, body = Refusal, description = "A repeat may succeed."),
+    )
+)]
 #[get("/payments/{id}")]
 async fn show_payment(
     account: Account,
@@ -152,6 +213,15 @@ async fn show_payment(
 }
 
 /// Shows the caller's own account.
+#[utoipa::path(
+    security(("bearer" = [])),
+    responses(
+        (status = 200, body = AccountView, description = "The account."),
+        (status = 401, body = Refusal, description = "The caller is unknown."),
+        (status = 404, body = Refusal, description = "The caller has no such account."),
+        (status = 503, body = Refusal, description = "A repeat may succeed."),
+    )
+)]
 #[get("/accounts/{id}")]
 async fn show_account(
     account: Account,
@@ -171,6 +241,10 @@ async fn show_account(
         balance: row.get("balance"),
         currency: row.get("currency"),
     }))
+}
+
+async fn contract() -> impl Responder {
+    web::Json(Contract::openapi())
 }
 
 impl FromRequest for Account {
@@ -211,8 +285,9 @@ impl ResponseError for PaymentError {
     }
 
     fn error_response(&self) -> HttpResponse {
-        let error = serde_json::json!({ "error": self.to_string() });
-        HttpResponse::build(self.status_code()).json(error)
+        HttpResponse::build(self.status_code()).json(Refusal {
+            error: self.to_string(),
+        })
     }
 }
 
@@ -235,6 +310,8 @@ impl From<tokio_postgres::Error> for PaymentError {
             Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED) => {
                 Self::Conflict
             }
+            // A text with a NUL, which PostgreSQL does not take.
+            Some(&SqlState::CHARACTER_NOT_IN_REPERTOIRE) => Self::Invalid,
             _ => Self::Unavailable,
         }
     }
@@ -285,9 +362,12 @@ async fn serve(demonstrate: bool) -> Result<bool, Box<dyn Error>> {
         App::new()
             .app_data(web::Data::new(idempotency.clone()))
             .app_data(web::Data::new(pool.clone()))
+            .app_data(web::JsonConfig::default().error_handler(|_, _| PaymentError::Invalid.into()))
             .service(create_payment)
             .service(show_payment)
             .service(show_account)
+            .service(status::resource::<Account, Postgres>("/idempotency"))
+            .route("/openapi.json", web::get().to(contract))
     })
     .shutdown_signal(async move {
         tokio::select! {

@@ -148,7 +148,11 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
             .service(show_account)
     });
     // A demonstration is not to fail because somebody else listens there.
-    let default = ["127.0.0.1:8080", "127.0.0.1:0"][usize::from(demonstrate)];
+    let default = if demonstrate {
+        "127.0.0.1:0"
+    } else {
+        "127.0.0.1:8080"
+    };
     let server = server.bind(env::var("BIND").unwrap_or_else(|_| default.to_owned()))?;
     let address = server.addrs().first().ok_or("no address")?.to_string();
     println!("quickstart: serving on http://{address}");

@@ -7,7 +7,7 @@ pub trait Answer {
     /// Returns whether the service answered from its record: the operation was done by an earlier request.
     fn is_replay(&self) -> bool;
 
-    /// Returns how often the request was sent, or tried to be, until this answer; 1 for one that did not pass
+    /// Returns how often the request was sent, or tried to be, until this answer, questions about it included; 1 for one that did not pass
     /// [`Retries`](crate::Retries).
     fn attempts(&self) -> u32;
 }

@@ -1,9 +1,9 @@
 //! One attempt: sends the request, reads the whole answer, and judges whether a repeat makes sense.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::{Extensions, HeaderMap, StatusCode, header};
-use reqwest::{Request, Response, ResponseBuilderExt};
+use reqwest::{Request, Response, ResponseBuilderExt, Url};
 use reqwest_middleware::{Next, Result};
 use serde::Deserialize;
 use tokio::time::timeout;
@@ -63,7 +63,7 @@ fn failed(cause: Cause) -> Attempt {
 }
 
 /// Reads the body to its end, so that an answer that breaks off is noticed while it can still be repeated.
-async fn read_whole(mut response: Response) -> Result<(Response, Vec<u8>)> {
+pub(crate) async fn read_whole(mut response: Response) -> Result<(Response, Vec<u8>)> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         body.extend_from_slice(&chunk);
@@ -74,7 +74,9 @@ async fn read_whole(mut response: Response) -> Result<(Response, Vec<u8>)> {
 fn judge(response: Response, body: Vec<u8>) -> Result<Attempt> {
     let status = response.status();
     let repeat = match status {
-        StatusCode::CONFLICT => is_in_progress(response.headers(), &body),
+        StatusCode::CONFLICT => {
+            problem_type(response.headers(), &body).as_deref() == Some(IN_PROGRESS)
+        }
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
@@ -82,25 +84,17 @@ fn judge(response: Response, body: Vec<u8>) -> Result<Attempt> {
         _ => false,
     };
     if !repeat {
-        return with_body(response, body).map(Attempt::Final);
+        let url = response.url().clone();
+        return with_body(response, body, url).map(Attempt::Final);
     }
     Ok(Attempt::Failed(Failure {
         cause: Cause::Status(status),
-        retry_after: retry_after(response.headers(), received_at()),
+        retry_after: retry_after(response.headers()),
     }))
 }
 
-/// The time of an answer that does not say its own.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a date in an answer without `Date` can be compared with nothing else"
-)]
-fn received_at() -> SystemTime {
-    SystemTime::now()
-}
-
-/// Tells the conflict that passes from those that do not.
-fn is_in_progress(headers: &HeaderMap, body: &[u8]) -> bool {
+/// Reads which problem a problem document is about.
+pub(crate) fn problem_type(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Problem {
         r#type: String,
@@ -108,9 +102,10 @@ fn is_in_progress(headers: &HeaderMap, body: &[u8]) -> bool {
     let media_type = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok()?.split(';').next());
-    media_type.is_some_and(|text| text.trim().eq_ignore_ascii_case("application/problem+json"))
-        && serde_json::from_slice::<Problem>(body)
-            .is_ok_and(|problem| problem.r#type == IN_PROGRESS)
+    let is_problem =
+        media_type.is_some_and(|text| text.trim().eq_ignore_ascii_case("application/problem+json"));
+    let problem = is_problem.then(|| serde_json::from_slice::<Problem>(body).ok());
+    Some(problem??.r#type)
 }
 
 /// Whether the error may be another one, or none, next time.
@@ -118,9 +113,8 @@ fn is_worth_a_repeat(error: &reqwest::Error) -> bool {
     !(error.is_builder() || error.is_redirect() || error.is_upgrade() || error.is_status())
 }
 
-/// Puts a body that was read back into its response.
-fn with_body(response: Response, body: Vec<u8>) -> Result<Response> {
-    let url = response.url().clone();
+/// Puts a body that was read back into its response, which came from `url`.
+pub(crate) fn with_body(response: Response, body: Vec<u8>, url: Url) -> Result<Response> {
     let (parts, _) = http::Response::from(response).into_parts();
     let mut whole = http::Response::builder()
         .status(parts.status)

@@ -27,7 +27,25 @@ pub enum Error {
         "the request's idempotency key is empty or not ASCII text; nothing was sent. Set another, or none"
     )]
     KeyMalformed,
-    /// The request was sent, and a limit ended the call before an answer was final.
+    /// The request was to be asked about first, and has no key. Nothing was sent.
+    #[error(
+        "there is no idempotency key to ask about; nothing was sent. Set the key that was stored with the operation, or \
+         send the request without `idem_client::AskFirst`"
+    )]
+    KeyMissing,
+    /// The answer to the question what has become of the key does not tell. The request was not sent.
+    #[error(
+        "{question}: {status} does not tell what has become of the key; the request was not sent. Check the status \
+         resource's URL, the operation's name and the credentials"
+    )]
+    #[non_exhaustive]
+    Unclear {
+        /// The question, without its key.
+        question: String,
+        /// The status of the answer to it.
+        status: StatusCode,
+    },
+    /// The request was sent, or asked about, and a limit ended the call before an answer was final.
     #[error(transparent)]
     GaveUp(Box<GaveUp>),
 }
@@ -64,7 +82,7 @@ pub struct GaveUp {
 }
 
 impl GaveUp {
-    /// Returns how often the request was sent, or tried to be.
+    /// Returns how often the request was sent, or tried to be; questions about it count too.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts
@@ -97,7 +115,8 @@ impl GaveUp {
     /// Tells whether the service may have done what it was asked, in any of the attempts.
     ///
     /// If so, ask again later with the same key: a new one could do it a second time. Answers with 429 and 503 are
-    /// taken at their word, that nothing was done. Never true of GET, HEAD, OPTIONS and TRACE, which change nothing.
+    /// taken at their word, that nothing was done. Never true of GET, HEAD, OPTIONS and TRACE, which change nothing;
+    /// always of a call that [asks first](crate::AskFirst), since what it asks about may have been done before.
     #[must_use]
     pub fn outcome_is_unknown(&self) -> bool {
         self.outcome_unknown
@@ -141,7 +160,7 @@ impl std::error::Error for GaveUp {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.cause {
             Cause::Network(error) => Some(error),
-            Cause::Timeout | Cause::Status(_) => None,
+            Cause::Timeout | Cause::Running | Cause::Status(_) => None,
         }
     }
 }
@@ -154,6 +173,8 @@ pub enum Cause {
     Network(reqwest::Error),
     /// No complete answer in the time of one attempt.
     Timeout,
+    /// An earlier request with the same key runs: the answer to a question about it.
+    Running,
     /// An answer that is not final.
     Status(StatusCode),
 }
@@ -163,7 +184,7 @@ impl Cause {
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
             Self::Network(error) => !error.is_connect(),
-            Self::Timeout => true,
+            Self::Timeout | Self::Running => true,
             Self::Status(status) => !matches!(
                 *status,
                 StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
@@ -184,6 +205,7 @@ impl fmt::Display for Cause {
                 write!(f, "{error}: {cause}")
             }
             Self::Timeout => f.write_str("no answer in time"),
+            Self::Running => f.write_str("a request with this key runs"),
             Self::Status(status) => write!(f, "{status}"),
         }
     }

@@ -71,6 +71,12 @@
 //! # }
 //! ```
 //!
+//! # After a crash
+//!
+//! Send the stored request again with its stored key, and it is done once. Where the service offers the status of keys,
+//! the extension [`AskFirst`] makes the layer ask before it sends: an answer that is stored is returned without sending,
+//! a request that runs is waited for, and only what the service knows nothing of is sent.
+//!
 //! # How often
 //!
 //! Three limits hold at once. Before each repeat there is a **pause**: random between nothing and a ceiling that doubles
@@ -89,6 +95,7 @@
 //! - A repeat that arrives after the service has forgotten the key is a new operation: see its key lifetime.
 
 mod answer;
+mod ask;
 mod attempt;
 mod budget;
 mod error;
@@ -97,6 +104,7 @@ mod pause;
 mod retries;
 
 pub use answer::Answer;
+pub use ask::AskFirst;
 pub use budget::Budget;
 pub use error::{Cause, Error, GaveUp, Limit};
 pub use key::fresh_key;

@@ -52,9 +52,22 @@ impl Ceilings {
 
 /// Reads how long the service asks to wait: a number of seconds, or a date.
 ///
-/// A date counts from the answer's own `Date`, so that clocks that differ do not matter; from `received` where there is
-/// none. What is neither is ignored.
-pub(crate) fn retry_after(headers: &HeaderMap, received: SystemTime) -> Option<Duration> {
+/// A date counts from the answer's own `Date`, so that clocks that differ do not matter; from now where there is none.
+/// What is neither is ignored.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    asked_wait(headers, received_at())
+}
+
+/// The time of an answer that does not say its own.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a date in an answer without `Date` can be compared with nothing else"
+)]
+fn received_at() -> SystemTime {
+    SystemTime::now()
+}
+
+fn asked_wait(headers: &HeaderMap, received: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         // More digits than fit are longer than anybody waits.
@@ -156,8 +169,8 @@ mod tests {
                 headers.insert(header::DATE, date(seconds).parse().unwrap());
             }
             let expected = expected.map(Duration::from_secs);
-            assert_eq!(retry_after(&headers, received), expected, "{text:?}");
+            assert_eq!(asked_wait(&headers, received), expected, "{text:?}");
         }
-        assert_eq!(retry_after(&HeaderMap::new(), received), None);
+        assert_eq!(asked_wait(&HeaderMap::new(), received), None);
     }
 }

@@ -1,19 +1,19 @@
 //! The layer itself: prepares an operation, and repeats it until an answer is final or a limit is reached.
 
-use std::fmt;
 use std::time::Duration;
 
-use http::{Extensions, HeaderName};
-use reqwest::{Request, Response};
+use http::{Extensions, HeaderName, HeaderValue, Method};
+use reqwest::{Request, Response, Url};
 use reqwest_middleware::{Middleware, Next, Result};
 use tokio::time::{Instant, sleep};
 
 use crate::answer::Attempts;
-use crate::attempt::{Attempt, attempt};
+use crate::ask::{AskFirst, Told};
+use crate::attempt::{Attempt, Failure, attempt};
 use crate::budget::Budget;
 use crate::error::{Error, GaveUp, Limit};
 use crate::key::KeyHeader;
-use crate::pause::Backoff;
+use crate::pause::{Backoff, Ceilings};
 
 /// Repeats operations until there is a final answer, within a deadline and a budget.
 ///
@@ -86,51 +86,47 @@ impl Retries {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> Result<Response> {
+        let ask = extensions.get::<AskFirst>().cloned();
+        if ask.is_some() && !request.headers().contains_key(&self.header.name) {
+            return Err(Error::KeyMissing.into());
+        }
         let key = self.header.place(&mut request)?;
+        let question = ask.zip(key.as_ref());
+        let question = question.map(|(ask, key)| ask.question(&request, &self.header.name, key));
+        let question = question.transpose()?;
+        // Before anything is sent, a question included.
+        copy(&request)?;
         self.budget.deposit();
-        let started = Instant::now();
-        let mut ceilings = self.backoff.ceilings();
-        let mut attempts = 0_u32;
-        let mut outcome_unknown = false;
-        loop {
-            let Some(copy) = request.try_clone() else {
-                return Err(Error::BodyStreams.into());
-            };
-            attempts = attempts.saturating_add(1);
-            let time = self.attempt.min(self.left(started));
-            let failure = match attempt(copy, next.clone(), extensions, time).await? {
-                Attempt::Final(mut response) => {
-                    response.extensions_mut().insert(Attempts(attempts));
-                    return Ok(response);
+        let mut call = Call {
+            limits: self,
+            started: Instant::now(),
+            ceilings: self.backoff.ceilings(),
+            attempts: 0,
+            // What is asked about may have been done before this call.
+            outcome_unknown: question.is_some(),
+            key,
+        };
+        if let Some(question) = question {
+            loop {
+                let time = call.begin_attempt();
+                match question.ask(next.clone(), extensions, time).await? {
+                    Told::Stored(response) => return Ok(call.end(response)),
+                    Told::Unknown => break,
+                    Told::Failed(failure) => call.pause(&question.described, failure).await?,
                 }
-                Attempt::Failed(failure) => failure,
-            };
-            outcome_unknown |= failure.cause.may_have_run() && !request.method().is_safe();
-
-            let pause = ceilings
-                .pause()
-                .max(failure.retry_after.unwrap_or_default());
-            if let Some(limit) = self.limit(pause, started) {
-                let call = GaveUp {
-                    request: Described(&request).to_string(),
-                    attempts,
-                    elapsed: started.elapsed(),
-                    cause: failure.cause,
-                    retry_after: failure.retry_after,
-                    limit,
-                    outcome_unknown,
-                    key,
-                };
-                return Err(Error::GaveUp(Box::new(call)).into());
             }
-            tracing::info!(
-                request = %Described(&request),
-                attempts,
-                cause = %failure.cause,
-                pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
-                "repeating a request"
-            );
-            sleep(pause).await;
+        }
+        let shown = described(request.method(), request.url(), request.url().path());
+        loop {
+            let time = call.begin_attempt();
+            match attempt(copy(&request)?, next.clone(), extensions, time).await? {
+                Attempt::Final(response) => return Ok(call.end(response)),
+                Attempt::Failed(failure) => {
+                    call.outcome_unknown |=
+                        failure.cause.may_have_run() && !request.method().is_safe();
+                    call.pause(&shown, failure).await?;
+                }
+            }
         }
     }
 
@@ -148,6 +144,60 @@ impl Retries {
     fn left(&self, started: Instant) -> Duration {
         self.deadline.saturating_sub(started.elapsed())
     }
+}
+
+/// What all attempts of one call share.
+struct Call<'a> {
+    limits: &'a Retries,
+    started: Instant,
+    ceilings: Ceilings,
+    attempts: u32,
+    outcome_unknown: bool,
+    key: Option<HeaderValue>,
+}
+
+impl Call<'_> {
+    /// Counts an attempt, and returns how long it may take.
+    fn begin_attempt(&mut self) -> Duration {
+        self.attempts = self.attempts.saturating_add(1);
+        self.limits.attempt.min(self.limits.left(self.started))
+    }
+
+    /// Waits for the next attempt, or fails if a limit forbids it.
+    async fn pause(&mut self, request: &str, failure: Failure) -> std::result::Result<(), Error> {
+        let Failure { cause, retry_after } = failure;
+        let pause = self.ceilings.pause().max(retry_after.unwrap_or_default());
+        if let Some(limit) = self.limits.limit(pause, self.started) {
+            return Err(Error::GaveUp(Box::new(GaveUp {
+                request: request.to_owned(),
+                attempts: self.attempts,
+                elapsed: self.started.elapsed(),
+                cause,
+                retry_after,
+                limit,
+                outcome_unknown: self.outcome_unknown,
+                key: self.key.clone(),
+            })));
+        }
+        tracing::info!(
+            %request,
+            attempts = self.attempts,
+            %cause,
+            pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
+            "repeating a request"
+        );
+        sleep(pause).await;
+        Ok(())
+    }
+
+    fn end(&self, mut response: Response) -> Response {
+        response.extensions_mut().insert(Attempts(self.attempts));
+        response
+    }
+}
+
+fn copy(request: &Request) -> std::result::Result<Request, Error> {
+    request.try_clone().ok_or(Error::BodyStreams)
 }
 
 /// Put into a request's extensions, makes the layer leave it alone: no key, no repeat, no deadline, the answer as it
@@ -179,17 +229,10 @@ impl Middleware for Retries {
     }
 }
 
-/// Shows a request without what may be secret: credentials, query, headers, body.
-struct Described<'a>(&'a Request);
-
-impl fmt::Display for Described<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let url = self.0.url();
-        let host = url.host_str().unwrap_or_default();
-        write!(f, "{} {}://{host}", self.0.method(), url.scheme())?;
-        if let Some(port) = url.port() {
-            write!(f, ":{port}")?;
-        }
-        f.write_str(url.path())
-    }
+/// Shows a request without what may be secret: credentials, query, headers, body, and of the path what is not `path`.
+pub(crate) fn described(method: &Method, url: &Url, path: &str) -> String {
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port().map(|port| format!(":{port}"));
+    let port = port.unwrap_or_default();
+    format!("{method} {}://{host}{port}{path}", url.scheme())
 }

@@ -43,6 +43,7 @@ use crate::parse::{Handler, is_ours};
 //         )
 //         .ttl(86_400_000)
 //         .key_from_request();
+//         P::register!(&__IDEM_POLICY);
 //         P::run::<Args, &'static Tx, _, _, _, _>(
 //             &__IDEM_POLICY,
 //             __idem_request,
@@ -67,6 +68,7 @@ pub(crate) fn expand(endpoint: &Endpoint<'_>) -> TokenStream {
     let content = quote! {
         #warnings
         static __IDEM_POLICY: #private::Policy = #policy;
+        #private::register!(&__IDEM_POLICY);
         #run
     };
     shell(endpoint.handler, &private, &content)
@@ -179,6 +181,9 @@ fn policy(endpoint: &Endpoint<'_>) -> TokenStream {
         if let Some(text) = text {
             option(method, text.to_token_stream());
         }
+    }
+    if matches!(endpoint.scope, Scope::Global) {
+        option("global", TokenStream::new());
     }
     match settings.key {
         KeySource::Header { optional: false } => {}

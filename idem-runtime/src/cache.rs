@@ -1,6 +1,10 @@
 //! Effects that this process has seen, kept in memory so that a repeat need not ask the database.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use quick_cache::{Weighter, sync};
 
@@ -41,19 +45,20 @@ impl Cache {
     }
 
     /// Finds the effect of this very request. What is known of another request under the key only
-    /// the database can say: it may have a refusal of its own.
+    /// the database can say: it may have a refusal of its own. With what remains of its lifetime.
     pub(crate) fn get(
         &self,
         identity: &Identity,
         fingerprint: &Fingerprint,
-    ) -> Option<Arc<Record>> {
+    ) -> Option<(Arc<Record>, Duration)> {
         let known = self.effects.get(identity.digest())?;
         if known.losses != backend::losses() || known.until <= Instant::now() {
             self.effects.remove(identity.digest());
             return None;
         }
         let same = *known.record.fingerprint == *fingerprint.as_bytes();
-        same.then_some(known.record)
+        let remaining = known.until.saturating_duration_since(Instant::now());
+        same.then_some((known.record, remaining))
     }
 
     /// Remembers an effect for what the database has left it of its lifetime.
@@ -102,8 +107,6 @@ impl fmt::Debug for Cache {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{FingerprintInput, Fingerprinting, Headers, Key, Kind, Scope, Snapshot};
 
@@ -128,10 +131,14 @@ mod tests {
         })
     }
 
+    /// What one test loses, another would miss.
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
     fn an_effect_is_found_by_its_own_request_alone_and_within_its_lifetime() {
+        let _alone = ALONE.lock();
         let cache = Cache::new(1 << 20);
         cache.put(&identity("k"), &effect("mine", 9, HOUR), Since::now());
         assert!(cache.get(&identity("k"), &fingerprint("mine")).is_some());
@@ -145,6 +152,7 @@ mod tests {
 
     #[test]
     fn what_was_known_before_a_connection_was_lost_is_not_known_any_more() {
+        let _alone = ALONE.lock();
         let cache = Cache::new(1 << 20);
         let early = Since::now();
         cache.put(&identity("k"), &effect("mine", 9, HOUR), early);

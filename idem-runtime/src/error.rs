@@ -65,6 +65,9 @@ pub enum SettingsError {
     /// The connection string cannot be read.
     #[error("the connection string cannot be read: {0}")]
     Url(String),
+    /// The address of the problems' documentation cannot stand in a `Link` header.
+    #[error("`problem_docs` is no plain URL without a fragment: {0}")]
+    ProblemDocs(String),
     /// The pool could not be built.
     #[error("the pool cannot be built: {0}")]
     Pool(String),

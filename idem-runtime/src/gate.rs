@@ -70,6 +70,11 @@ impl Gate {
         }
     }
 
+    /// Whether a request of this process is at work on the key.
+    pub(crate) fn is_live(&self, identity: &Identity) -> bool {
+        self.live().contains_key(identity.digest())
+    }
+
     fn live(&self) -> MutexGuard<'_, HashMap<Digest, watch::Receiver<State>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -41,6 +41,7 @@
 //! | `sqlx-postgres` | no | PostgreSQL through sqlx |
 //! | `sqlite` | no | SQLite through sqlx |
 //! | `compress` | yes | request bodies in gzip, deflate, brotli and zstd; without it they are answered 415 |
+//! | `utoipa` | no | [`openapi::Idempotent`]: OpenAPI documents that say what the attributes say |
 //! | `uuid` | no | `uuid::Uuid` as a scope and as a key |
 
 #[cfg(not(any(feature = "postgres", feature = "sqlite", feature = "sqlx-postgres")))]
@@ -54,6 +55,8 @@ mod error;
 mod gate;
 mod http;
 mod model;
+#[cfg(feature = "utoipa")]
+pub mod openapi;
 mod protocol;
 #[cfg(feature = "__seeded")]
 mod seeded;
@@ -80,6 +83,12 @@ pub mod sqlite {
     //! SQLite through sqlx.
 
     pub use crate::backend::sqlite::{MIGRATIONS, PoolBuilder, Sqlite, pool};
+}
+
+pub mod status {
+    //! What has become of a key: a resource that its owner can ask.
+
+    pub use crate::http::status::{of_everybody, resource};
 }
 
 pub use idem_macros::{ScopeKey, idempotent};

@@ -232,16 +232,9 @@ async fn execute<B: Backend>(
         match decide(&found, &call.fingerprint, locked) {
             Decision::Replay(record) => {
                 remember(&record);
-                let verdict = Verdict::Recorded(Arc::clone(&record));
-                return Ok(End::new(Outcome::Replay(record), verdict, Some(open)));
+                return Ok(End::replayed(record, open));
             }
-            Decision::Mismatch(effect) => {
-                return Ok(End::new(
-                    Outcome::Mismatch,
-                    Verdict::Recorded(effect),
-                    Some(open),
-                ));
-            }
+            Decision::Mismatch(effect) => return Ok(End::mismatched(effect, open)),
             // The transaction in doubt still holds the key: a repeat will tell.
             Decision::Busy if in_doubt => {
                 let unknown = Outcome::Unavailable(Arc::new(StoreError::TimedOut(RESOLVE)));
@@ -250,6 +243,8 @@ async fn execute<B: Backend>(
             // Between a rollback and its second claim another process may have taken the key.
             Decision::Busy if Instant::now() < until && handler.is_wanted() => {
                 open.give_up().await;
+                // The next claim is at the endpoint's level; see below.
+                refusal = None;
                 let later = claim(backend, call, until, || handler.is_wanted());
                 claimed = Box::pin(later).await?;
                 continue;
@@ -277,6 +272,7 @@ async fn execute<B: Backend>(
                             refusal = Some(snapshot);
                             claimed
                         }
+                        Err(error @ KeepError::Ended) => return Ok(End::not_kept(error)),
                         // This claim is at the endpoint's level, where its snapshot can hide such
                         // an effect to the end: the handler has to answer anew.
                         Err(_) => resolve(backend, call).await?,
@@ -354,6 +350,15 @@ impl<O: Open> End<O> {
             verdict,
             open,
         }
+    }
+
+    fn replayed(record: Arc<Record>, open: O) -> Self {
+        let verdict = Verdict::Recorded(Arc::clone(&record));
+        Self::new(Outcome::Replay(record), verdict, Some(open))
+    }
+
+    fn mismatched(effect: Arc<Record>, open: O) -> Self {
+        Self::new(Outcome::Mismatch, Verdict::Recorded(effect), Some(open))
     }
 
     fn kept(record: Arc<Record>) -> Self {

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{Error, HttpRequest, HttpResponse};
+use actix_web::{
+    Error, HttpRequest, HttpResponse,
+    http::header::{HeaderValue, LINK},
+};
 
 #[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
 use crate::backend::postgres::{Options, StatementMode};
@@ -17,7 +20,7 @@ use crate::{
     cache::Cache,
     error::{SettingsError, StoreError},
     gate::Gate,
-    http::{Executions, Hooks, Problem},
+    http::{Executions, Hooks, Problem, ProblemKind},
     model::Record,
     sweep::{self, Sweeper},
 };
@@ -63,6 +66,8 @@ struct Inner<B> {
     executions: Executions,
     hooks: Hooks,
     body_timeout: Duration,
+    advertise_lifetime: bool,
+    problem_docs: Option<String>,
 }
 
 impl<B: Backend> Idempotency<B> {
@@ -82,6 +87,8 @@ impl<B: Backend> Idempotency<B> {
             options: P::Options::default(),
             hooks: Hooks::default(),
             body_timeout: Duration::from_secs(30),
+            advertise_lifetime: false,
+            problem_docs: None,
             cache: None,
         }
     }
@@ -170,7 +177,7 @@ impl<B: Backend> Idempotency<B> {
     }
 
     /// Finds the answer to a repeat of an effect, if this process keeps it.
-    pub(crate) fn known(&self, call: &Call) -> Option<Arc<Record>> {
+    pub(crate) fn known(&self, call: &Call) -> Option<(Arc<Record>, Duration)> {
         self.cache()?.get(&call.identity, &call.fingerprint)
     }
 
@@ -186,7 +193,22 @@ impl<B: Backend> Idempotency<B> {
         self.inner.body_timeout
     }
 
+    /// The lifetime, if it is to be said.
+    pub(crate) fn advertised(&self, ttl: Duration) -> Option<Duration> {
+        self.inner.advertise_lifetime.then_some(ttl)
+    }
+
     pub(crate) fn render(&self, problem: &Problem, request: &HttpRequest) -> HttpResponse {
+        let mut response = self.rendered(problem, request);
+        if let Some(docs) = &self.inner.problem_docs
+            && let Some(link) = description(docs, problem.kind())
+        {
+            response.headers_mut().append(LINK, link);
+        }
+        response
+    }
+
+    fn rendered(&self, problem: &Problem, request: &HttpRequest) -> HttpResponse {
         let render = AssertUnwindSafe(|| (self.inner.hooks.render)(problem, request));
         // A renderer that panics must not leave the client without an answer.
         catch_unwind(render).unwrap_or_else(|_| {
@@ -219,6 +241,8 @@ pub struct Builder<P: Pool> {
     options: P::Options,
     hooks: Hooks,
     body_timeout: Duration,
+    advertise_lifetime: bool,
+    problem_docs: Option<String>,
     cache: Option<u64>,
 }
 
@@ -294,6 +318,23 @@ impl<P: Pool> Builder<P> {
         self
     }
 
+    /// Says on every answer that is stored, and on every repeat of it, for how many seconds it will
+    /// be given again: `Idempotency-Lifetime: 86400`. The IETF draft leaves it to each service how
+    /// to publish its lifetimes, and knows no header for it.
+    pub fn advertise_lifetime(mut self) -> Self {
+        self.advertise_lifetime = true;
+        self
+    }
+
+    /// Leads clients from the framework's own answers to where they are explained:
+    /// `Link: <url#key-reused>; rel="describedby"`. The framework's `docs/problems.md` has a
+    /// section for each kind, under the name that the type ends with; publish it, or a page of your
+    /// own with the same anchors.
+    pub fn problem_docs(mut self, url: impl Into<String>) -> Self {
+        self.problem_docs = Some(url.into());
+        self
+    }
+
     /// Builds.
     ///
     /// # Errors
@@ -302,6 +343,10 @@ impl<P: Pool> Builder<P> {
     pub fn build(self) -> Result<Idempotency<P::Backend>, SettingsError> {
         if self.body_timeout.is_zero() {
             return Err(SettingsError::Zero("`body_timeout`"));
+        }
+        if let Some(docs) = &self.problem_docs {
+            description(docs, ProblemKind::Internal)
+                .ok_or_else(|| SettingsError::ProblemDocs(docs.clone()))?;
         }
         if self.cache == Some(0) {
             return Err(SettingsError::Zero("`cache`"));
@@ -313,11 +358,22 @@ impl<P: Pool> Builder<P> {
             executions: Executions::default(),
             hooks: self.hooks,
             body_timeout: self.body_timeout,
+            advertise_lifetime: self.advertise_lifetime,
+            problem_docs: self.problem_docs,
         };
         Ok(Idempotency {
             inner: Arc::new(inner),
         })
     }
+}
+
+/// Leads to a problem's description.
+fn description(docs: &str, kind: ProblemKind) -> Option<HeaderValue> {
+    let is_plain = docs
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && !b"<>#\"".contains(&byte));
+    let link = format!("<{docs}#{}>; rel=\"describedby\"", kind.name());
+    is_plain.then(|| HeaderValue::from_str(&link).ok())?
 }
 
 impl<P: Pool> fmt::Debug for Builder<P> {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use idem_client::{Answer, Retries};
+use idem_client::{Answer, AskFirst, Budget, Retries, fresh_key};
 use idem_cluster::Cluster;
 use proxy::Proxy;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
@@ -110,6 +110,63 @@ async fn every_payment_is_made_once_though_one_connection_in_twenty_is_cut() {
     assert_eq!(
         shop.sql("SELECT sum(balance) FROM accounts"),
         (BALANCE * WORKERS * 2).to_string()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_lost_an_answer_and_asks_first_never_pays_twice() {
+    const PAYMENTS: usize = 120;
+    let shop = Shop::start();
+    let proxy = Proxy::start(&shop.address, 0.5).await;
+    let connections = reqwest::Client::builder().pool_max_idle_per_host(0);
+    let connections = connections.build().unwrap();
+    let client = ClientBuilder::new(connections.clone())
+        .with(
+            Retries::within(Duration::from_secs(60))
+                .attempt(Duration::from_secs(10))
+                .backoff(Duration::from_millis(5), Duration::from_millis(50))
+                .budget(Budget::new(1000, 1000)),
+        )
+        .build();
+    let url = |path| format!("http://{}/{path}", proxy.address());
+    let status = AskFirst::at(url("idempotency").parse().unwrap(), "payments.create");
+
+    let (mut lost, mut found) = (0, 0);
+    for number in 1..=PAYMENTS {
+        let payment = json!({ "to": "payee_0", "amount": number, "currency": "usd" });
+        let key = fresh_key();
+        let request = connections
+            .post(url("payments"))
+            .bearer_auth("payer_0")
+            .header("Idempotency-Key", &key)
+            .json(&payment);
+        // The client that sends this is gone before it knows more than that.
+        if let Ok(answer) = request.send().await
+            && answer.bytes().await.is_ok()
+        {
+            continue;
+        }
+        lost += 1;
+        let request = client
+            .post(url("payments"))
+            .bearer_auth("payer_0")
+            .header("Idempotency-Key", &key)
+            .json(&payment)
+            .with_extension(status.clone());
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.status(), 201);
+        found += usize::from(answer.is_replay());
+        let answer: serde_json::Value = answer.json().await.unwrap();
+        assert_eq!(answer["amount"], number);
+    }
+    println!("{lost} of {PAYMENTS} answers lost; {found} of these payments were made already");
+
+    // Of what was lost, some was done and some was not.
+    assert!(0 < found && found < lost, "{found} of {lost}");
+    let sum = PAYMENTS * (PAYMENTS + 1) / 2;
+    assert_eq!(
+        shop.sql("SELECT count(*), count(DISTINCT amount), sum(amount) FROM payments"),
+        format!("{PAYMENTS}|{PAYMENTS}|{sum}")
     );
 }
 

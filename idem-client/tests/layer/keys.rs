@@ -1,13 +1,10 @@
 //! Which key a request carries, and that nobody else gets to see it.
 
-use std::io;
-use std::sync::{Arc, Mutex};
-
 use http::{HeaderName, HeaderValue};
 use idem_client::{Error, fresh_key};
 use reqwest::{Body, Method, Response};
-use tracing_subscriber::fmt::MakeWriter;
 
+use crate::log::Log;
 use crate::script::{Script, client, gave_up, retries, status};
 
 const URL: &str = "http://user:password@pay.example:8443/payments?token=hidden";
@@ -122,11 +119,7 @@ async fn a_call_that_failed_gives_its_key_back() {
 #[tokio::test(start_paused = true)]
 async fn neither_errors_nor_logs_show_key_body_query_or_credentials() {
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(log.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = log.collect();
     let (client, script) = client(retries(), [status(503)]);
     let request = client.post(URL).header("Idempotency-Key", "key-hidden");
     let error = request.body("body-hidden").send().await.unwrap_err();
@@ -148,33 +141,4 @@ async fn neither_errors_nor_logs_show_key_body_query_or_credentials() {
 fn fresh_keys_differ_and_sort_by_time() {
     let keys: Vec<_> = (0..1000).map(|_| fresh_key()).collect();
     assert!(keys.is_sorted_by(|earlier, later| earlier < later));
-}
-
-/// Collects what is logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Log {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
 }

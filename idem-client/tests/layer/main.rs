@@ -7,8 +7,10 @@
     reason = "helpers of tests fail like tests"
 )]
 
+mod asking;
 mod keys;
 mod limits;
+mod log;
 mod outcomes;
 mod script;
 mod sockets;

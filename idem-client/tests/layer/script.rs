@@ -28,6 +28,7 @@ pub(crate) struct Script(Arc<Mutex<State>>);
 struct State {
     steps: VecDeque<Step>,
     seen: Vec<HeaderMap>,
+    lines: Vec<String>,
 }
 
 pub(crate) fn status(status: u16) -> Step {
@@ -72,6 +73,7 @@ pub(crate) fn client(
     let script = Script(Arc::new(Mutex::new(State {
         steps: steps.into_iter().collect(),
         seen: Vec::new(),
+        lines: Vec::new(),
     })));
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(retries)
@@ -93,6 +95,11 @@ impl Script {
         self.0.lock().unwrap().seen.clone()
     }
 
+    /// Method and URL of each request, in order.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().lines.clone()
+    }
+
     pub(crate) fn requests(&self) -> usize {
         self.0.lock().unwrap().seen.len()
     }
@@ -104,6 +111,8 @@ impl Middleware for Script {
         let step = {
             let mut state = self.0.lock().unwrap();
             state.seen.push(request.headers().clone());
+            let line = format!("{} {}", request.method(), request.url());
+            state.lines.push(line);
             let step = state.steps.pop_front().unwrap();
             if state.steps.is_empty() {
                 state.steps.push_back(step.clone());

@@ -52,9 +52,17 @@ impl<DB: Database> Held<DB> {
     ///
     /// What the database or the connection says; the connection is closed then.
     pub(super) async fn commit(mut self) -> Result<(), Error> {
-        DB::TransactionManager::commit(&mut self.transaction).await?;
-        self.release();
-        Ok(())
+        let committed = DB::TransactionManager::commit(&mut self.transaction).await;
+        match &committed {
+            Ok(()) => self.release(),
+            // A server says so before it lets go of what the transaction held, and answers the
+            // next statement after that.
+            Err(Error::Database(_)) => {
+                let _ = DB::TransactionManager::rollback(&mut self.transaction).await;
+            }
+            Err(_) => {}
+        }
+        committed
     }
 
     /// Rolls back; a connection that does not say that it has done so is closed.

@@ -60,6 +60,11 @@ pub trait Backend: Send + Sync + 'static {
         self.claim(call)
     }
 
+    /// Tells what has become of a key without touching it: waits for nobody and keeps nobody
+    /// waiting.
+    #[doc(hidden)]
+    fn status(&self, identity: &Identity) -> impl Future<Output = Result<Seen, StoreError>>;
+
     /// Begins a transaction for a request without a key.
     #[doc(hidden)]
     fn begin(&self, session: &Session) -> impl Future<Output = Result<Self::Open, StoreError>>;
@@ -99,7 +104,7 @@ pub trait Open: Sized + Send + 'static {
 
     /// Rolls back and claims again at READ COMMITTED, in one flight.
     #[doc(hidden)]
-    fn again(self, call: &Call) -> impl Future<Output = Result<Claimed<Self>, StoreError>>;
+    fn again(self, call: &Call) -> impl Future<Output = Result<Claimed<Self>, KeepError>>;
 
     /// Commits a request without a key.
     #[doc(hidden)]
@@ -192,6 +197,25 @@ impl<O> Claimed<O> {
     }
 }
 
+/// Holds what has become of a key.
+#[derive(Debug)]
+pub struct Seen {
+    /// Whether a transaction of any process has hold of the key, as far as the database tells.
+    pub(crate) held: bool,
+    /// The key's effect or, if it has none, its latest refusal.
+    pub(crate) record: Option<Dated>,
+}
+
+/// Holds a record with its times.
+#[derive(Debug)]
+pub(crate) struct Dated {
+    pub(crate) record: Record,
+    /// When it was made, in UTC and as RFC 3339 writes it.
+    pub(crate) created: String,
+    /// When it ends.
+    pub(crate) expires: String,
+}
+
 /// Holds one row of the record table.
 pub(crate) struct Stored<'a> {
     /// Empty for the effect.
@@ -205,7 +229,12 @@ pub(crate) struct Stored<'a> {
 }
 
 impl Stored<'_> {
-    fn record(&self) -> Result<Record, StoreError> {
+    /// Reads the row.
+    ///
+    /// # Errors
+    ///
+    /// When it is not what the framework writes.
+    pub(crate) fn record(&self) -> Result<Record, StoreError> {
         let kind = match self.request {
             [] => Kind::Effect,
             _ => Kind::Refusal,

@@ -1,6 +1,9 @@
 //! From an actix request to a call of the protocol, and the order of work around it.
 
-use std::{borrow::Cow, future::Future, marker::PhantomData, panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    borrow::Cow, future::Future, marker::PhantomData, panic::AssertUnwindSafe, sync::Arc,
+    time::Duration,
+};
 
 use actix_web::{
     Error, FromRequest, HttpRequest, HttpResponse, Responder, dev::Payload,
@@ -326,6 +329,9 @@ async fn answer<B: Backend>(
         timeout: policy.timeout,
         settings: caught(policy, "`transaction_settings`", settings).await?,
     };
+    let advertised = identity
+        .as_ref()
+        .and_then(|_| idempotency.advertised(policy.ttl));
     let work = match identity {
         None => Work::Unkeyed(session),
         Some(identity) => {
@@ -335,24 +341,17 @@ async fn answer<B: Backend>(
                 ttl: policy.ttl,
                 session,
             };
-            if let Some(record) = idempotency.known(&call) {
-                return settle(report(policy, Outcome::Replay(record)), None);
+            if let Some(replay) = known(policy, idempotency, &call) {
+                return replay;
             }
             let until = Instant::now() + policy.wait;
             match protocol::enter(idempotency.gate(), &call, until).await {
                 Ok(pass) => Work::Keyed { call, pass, until },
                 Err(Outcome::Mismatch) => {
-                    let end = Box::pin(protocol::contradict(idempotency.backend(), &call)).await;
-                    if let Some(open) = end.open {
-                        let running = idempotency.executions().begin();
-                        rt::spawn(async move {
-                            open.give_up().await;
-                            drop(running);
-                        });
-                    }
-                    return settle(report(policy, end.outcome), None);
+                    let outcome = contradict(idempotency, &call).await;
+                    return settle(report(policy, outcome), None, advertised);
                 }
-                Err(outcome) => return settle(report(policy, outcome), None),
+                Err(outcome) => return settle(report(policy, outcome), None, advertised),
             }
         }
     };
@@ -372,7 +371,20 @@ async fn answer<B: Backend>(
     rt::spawn(execute(work, runner, running).instrument(span));
     // Only a worker that is stopped by force ends the task without an answer.
     let (outcome, response) = answered.await.map_err(|_| ProblemKind::StoreUnavailable)?;
-    settle(outcome, response)
+    settle(outcome, response, advertised)
+}
+
+/// Answers a request that contradicts another one, and cleans up behind the answer.
+async fn contradict<B: Backend>(idempotency: &Idempotency<B>, call: &Call) -> Outcome {
+    let end = Box::pin(protocol::contradict(idempotency.backend(), call)).await;
+    if let Some(open) = end.open {
+        let running = idempotency.executions().begin();
+        rt::spawn(async move {
+            open.give_up().await;
+            drop(running);
+        });
+    }
+    end.outcome
 }
 
 enum Work {
@@ -536,13 +548,37 @@ fn report(policy: &Policy, outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// Turns the protocol's outcome into an answer.
-fn settle(outcome: Outcome, answer: Option<HttpResponse>) -> Result<HttpResponse, Refusal> {
+/// Answers a repeat of an effect that this process remembers.
+fn known<B: Backend>(
+    policy: &Policy,
+    idempotency: &Idempotency<B>,
+    call: &Call,
+) -> Option<Result<HttpResponse, Refusal>> {
+    let (record, remaining) = idempotency.known(call)?;
+    let advertised = idempotency.advertised(remaining);
+    let replay = settle(report(policy, Outcome::Replay(record)), None, None);
+    Some(replay.map(|replay| reply::advertising(replay, advertised)))
+}
+
+/// Turns the protocol's outcome into an answer, which says how long its record lives if that is to
+/// be `advertised`.
+fn settle(
+    outcome: Outcome,
+    answer: Option<HttpResponse>,
+    advertised: Option<Duration>,
+) -> Result<HttpResponse, Refusal> {
     let problem = match outcome {
-        Outcome::Answer(_) => return answer.ok_or_else(|| ProblemKind::Internal.into()),
+        Outcome::Answer(fate) => {
+            let answer = answer.ok_or(ProblemKind::Internal)?;
+            let kept = advertised.filter(|_| fate != Fate::Release);
+            return Ok(reply::advertising(answer, kept));
+        }
         Outcome::Replay(record) => {
-            let replay = reply::replay(&record.snapshot);
-            return replay.ok_or_else(|| ProblemKind::Internal.into());
+            let replay = reply::replay(&record.snapshot).ok_or(ProblemKind::Internal)?;
+            return Ok(reply::advertising(
+                replay,
+                advertised.and(Some(record.remaining)),
+            ));
         }
         Outcome::Mismatch => ProblemKind::KeyReused,
         Outcome::InProgress => ProblemKind::InProgress,

@@ -7,6 +7,7 @@ mod guarded;
 mod problem;
 mod reply;
 mod scopes;
+pub(crate) mod status;
 
 pub(crate) use self::executions::Executions;
 pub use self::extract::IdempotencyKey;
@@ -15,3 +16,5 @@ pub use self::guarded::{
     authorized, everyone, global_scope, key, key_in_header, respond, run, scope,
 };
 pub use self::problem::{Problem, ProblemKind};
+#[cfg(feature = "utoipa")]
+pub(crate) use self::{problem::MEDIA_TYPE, reply::REPLAYED};

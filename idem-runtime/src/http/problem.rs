@@ -7,38 +7,61 @@ use serde::Serialize;
 
 use crate::model::InvalidKey;
 
-/// Says what kind of problem an answer of the framework reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ProblemKind {
-    /// The request carries no idempotency key (400).
-    KeyMissing,
-    /// The idempotency key is malformed, or given twice (400).
-    KeyInvalid,
-    /// The owner of the key, as the request names it, is longer than 512 bytes (400).
-    ScopeInvalid,
-    /// The body ended early or cannot be decoded (400).
-    BodyIncomplete,
-    /// The body did not arrive in time (408).
-    BodyTimeout,
-    /// A request with this key is being processed (409).
-    InProgress,
-    /// The body is longer than the endpoint takes (413).
-    BodyTooLarge,
-    /// The body's content encoding is not supported (415).
-    EncodingUnsupported,
-    /// The key was used for another request (422).
-    KeyReused,
-    /// The handler gave no usable answer, or the service is set up wrongly (500). The log says
-    /// which.
-    Internal,
-    /// The commit of a request without a key is in doubt (500). With a key it would be found out.
-    OutcomeUnknown,
-    /// The handler did not answer in time (503).
-    HandlerTimeout,
-    /// The store is unreachable or busy (503).
-    StoreUnavailable,
+macro_rules! kinds {
+    ($(#[$about:meta])* pub enum $name:ident { $($(#[$meaning:meta])* $kind:ident,)+ }) => {
+        $(#[$about])*
+        pub enum $name {
+            $($(#[$meaning])* $kind,)+
+        }
+
+        impl $name {
+            /// All kinds, for a service that documents them.
+            pub const ALL: &[Self] = &[$(Self::$kind),+];
+        }
+    };
 }
+
+kinds! {
+    /// Says what kind of problem an answer of the framework reports.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum ProblemKind {
+        /// The request carries no idempotency key (400).
+        KeyMissing,
+        /// The idempotency key is malformed, or given twice (400).
+        KeyInvalid,
+        /// The owner of the key, as the request names it, is longer than 512 bytes (400).
+        ScopeInvalid,
+        /// A question for a key's status that cannot be understood (400).
+        QueryInvalid,
+        /// The body ended early or cannot be decoded (400).
+        BodyIncomplete,
+        /// Nothing is known under the key that was asked for (404).
+        KeyUnknown,
+        /// The body did not arrive in time (408).
+        BodyTimeout,
+        /// A request with this key is being processed (409).
+        InProgress,
+        /// The body is longer than the endpoint takes (413).
+        BodyTooLarge,
+        /// The body's content encoding is not supported (415).
+        EncodingUnsupported,
+        /// The key was used for another request (422).
+        KeyReused,
+        /// The handler gave no usable answer, or the service is set up wrongly (500). The log says
+        /// which.
+        Internal,
+        /// The commit of a request without a key is in doubt (500). With a key it would be found out.
+        OutcomeUnknown,
+        /// The handler did not answer in time (503).
+        HandlerTimeout,
+        /// The store is unreachable or busy (503).
+        StoreUnavailable,
+    }
+}
+
+/// The media type of problem documents.
+pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
 
 /// Holds one problem, as the renderer gets it.
 ///
@@ -49,9 +72,19 @@ pub struct Problem {
     detail: Cow<'static, str>,
 }
 
+/// Holds a problem as it is sent.
+#[derive(Serialize)]
+pub(crate) struct Document<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+}
+
 impl ProblemKind {
     /// The status, the name at the end of the type, the title, the usual detail, and the seconds
     /// after which a repeat makes sense.
+    #[expect(clippy::too_many_lines, reason = "a table: one row a kind")]
     fn row(
         self,
     ) -> (
@@ -83,11 +116,25 @@ impl ProblemKind {
                 "What the request names as the owner of its idempotency key is longer than 512 bytes.",
                 None,
             ),
+            Self::QueryInvalid => (
+                StatusCode::BAD_REQUEST,
+                "query-invalid",
+                "Question not understood",
+                "The path ends with the operation and the key, each percent-encoded, and the one parameter is `answer`, `true` or `false`.",
+                None,
+            ),
             Self::BodyIncomplete => (
                 StatusCode::BAD_REQUEST,
                 "body-incomplete",
                 "Request body incomplete",
                 "The request's body ended before its announced length, or cannot be decoded.",
+                None,
+            ),
+            Self::KeyUnknown => (
+                StatusCode::NOT_FOUND,
+                "key-unknown",
+                "Nothing known under this key",
+                "No request of yours with this idempotency key runs or has left a record: none has arrived, it was undone, or its record has come to its end.",
                 None,
             ),
             Self::BodyTimeout => (
@@ -162,6 +209,12 @@ impl ProblemKind {
     pub(crate) fn name(self) -> &'static str {
         self.row().1
     }
+
+    /// The URI that names the kind in a problem document; it stays the same over releases.
+    #[must_use]
+    pub fn type_uri(self) -> String {
+        format!("urn:problem-type:idempotency:{}", self.name())
+    }
 }
 
 impl Problem {
@@ -212,7 +265,7 @@ impl Problem {
     /// The problem's type: a URI that names the kind and stays the same over releases.
     #[must_use]
     pub fn type_uri(&self) -> String {
-        format!("urn:problem-type:idempotency:{}", self.kind.name())
+        self.kind.type_uri()
     }
 
     /// The kind in a few words.
@@ -233,24 +286,21 @@ impl Problem {
         self.kind.row().4
     }
 
-    /// Renders the problem as `application/problem+json`.
-    #[must_use]
-    pub fn to_response(&self) -> HttpResponse {
-        #[derive(Serialize)]
-        struct Document<'a> {
-            r#type: String,
-            title: &'a str,
-            status: u16,
-            detail: &'a str,
-        }
-        let document = Document {
+    /// The members of the problem document.
+    pub(crate) fn document(&self) -> Document<'_> {
+        Document {
             r#type: self.type_uri(),
             title: self.title(),
             status: self.status().as_u16(),
             detail: self.detail(),
-        };
+        }
+    }
+
+    /// Renders the problem as `application/problem+json`.
+    #[must_use]
+    pub fn to_response(&self) -> HttpResponse {
         let mut response = HttpResponse::build(self.status());
-        response.insert_header((header::CONTENT_TYPE, "application/problem+json"));
+        response.insert_header((header::CONTENT_TYPE, MEDIA_TYPE));
         if let Some(seconds) = self.retry_after() {
             response.insert_header((header::RETRY_AFTER, seconds.to_string()));
         }
@@ -261,7 +311,7 @@ impl Problem {
             // The rest of the body is not read.
             response.force_close();
         }
-        response.body(serde_json::to_vec(&document).unwrap_or_default())
+        response.body(serde_json::to_vec(&self.document()).unwrap_or_default())
     }
 }
 
@@ -274,6 +324,51 @@ impl fmt::Display for Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_kind_has_its_section_in_the_documentation_and_its_place_in_the_schema() {
+        let sections = include_str!("../../../docs/problems.md").lines();
+        let mut sections: Vec<&str> = sections
+            .filter_map(|line| line.strip_prefix("## "))
+            .collect();
+        let schema = include_str!("../../../docs/problem.schema.json");
+        let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+        let types = schema["properties"]["type"]["enum"].as_array().unwrap();
+        let mut types: Vec<&str> = types.iter().map(|name| name.as_str().unwrap()).collect();
+        let mut names: Vec<&str> = ProblemKind::ALL.iter().map(|kind| kind.name()).collect();
+        let mut uris: Vec<String> = ProblemKind::ALL
+            .iter()
+            .map(|kind| kind.type_uri())
+            .collect();
+        for list in [&mut sections, &mut types, &mut names] {
+            list.sort_unstable();
+        }
+        uris.sort_unstable();
+        assert_eq!(sections, names);
+        assert_eq!(types, uris);
+    }
+
+    #[test]
+    fn every_document_is_what_the_schema_says() {
+        let schema = include_str!("../../../docs/problem.schema.json");
+        let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+        let required = schema["required"].as_array().unwrap();
+        for kind in ProblemKind::ALL.iter().copied() {
+            let document = serde_json::to_value(Problem::new(kind).document()).unwrap();
+            let members = document.as_object().unwrap();
+            assert_eq!(members.len(), required.len(), "{kind:?}");
+            for member in required {
+                let member = member.as_str().unwrap();
+                let is_integer = schema["properties"][member]["type"] == "integer";
+                assert_eq!(document[member].is_u64(), is_integer, "{kind:?} {member}");
+                assert_eq!(
+                    document[member].is_string(),
+                    !is_integer,
+                    "{kind:?} {member}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn only_answers_that_are_worth_a_repeat_carry_retry_after() {

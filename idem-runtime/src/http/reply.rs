@@ -1,11 +1,13 @@
 //! Between an answer of actix and what is stored of it.
 
+use std::time::Duration;
+
 use actix_web::{
     HttpResponse, HttpResponseBuilder,
     body::{BoxBody, to_bytes_limited},
     http::{
         StatusCode,
-        header::{CONNECTION, HeaderMap},
+        header::{CONNECTION, HeaderMap, HeaderName, HeaderValue},
     },
 };
 use bytes::Bytes;
@@ -16,7 +18,11 @@ use crate::{
 };
 
 /// Marks an answer that comes from the record.
-const REPLAYED: (&str, &str) = ("idempotent-replayed", "true");
+pub(crate) const REPLAYED: (&str, &str) = ("idempotent-replayed", "true");
+
+/// Tells for how many seconds a record lives. A number of seconds, as in `Retry-After`, needs no
+/// agreement about what time it is.
+const LIFETIME: HeaderName = HeaderName::from_static("idempotency-lifetime");
 
 /// Collects an answer's body within the limit and takes the snapshot that is stored.
 pub(super) async fn collect(
@@ -46,6 +52,15 @@ pub(super) fn replay(snapshot: &Snapshot) -> Option<HttpResponse> {
     }
     response.append_header(REPLAYED);
     Some(response.body(boxed(snapshot.body.clone())))
+}
+
+/// Says for how many seconds the answer will be given again.
+pub(super) fn advertising(mut answer: HttpResponse, lifetime: Option<Duration>) -> HttpResponse {
+    if let Some(lifetime) = lifetime {
+        let seconds = HeaderValue::from(lifetime.as_secs());
+        answer.headers_mut().insert(LIFETIME, seconds);
+    }
+    answer
 }
 
 fn boxed(body: Bytes) -> BoxBody {

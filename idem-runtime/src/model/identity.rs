@@ -8,7 +8,7 @@ use super::{Key, Scope};
 
 /// Identifies one logical operation: at most one effect belongs to it within its lifetime.
 #[derive(Clone)]
-pub(crate) struct Identity {
+pub struct Identity {
     scope: Scope,
     operation: Box<str>,
     key: Key,

@@ -17,6 +17,8 @@ pub struct Policy {
     pub(crate) max_body: usize,
     pub(crate) max_response: usize,
     pub(crate) operation: Option<&'static str>,
+    /// Whether all callers share their keys.
+    pub(crate) global: bool,
     pub(crate) key: KeyFrom,
     pub(crate) fingerprint: Fingerprinting,
     pub(crate) isolation: Isolation,
@@ -71,6 +73,7 @@ impl Policy {
             max_body: 2 << 20,
             max_response: 1 << 20,
             operation: None,
+            global: false,
             key: KeyFrom::Header("Idempotency-Key"),
             fingerprint: Fingerprinting::Meaning,
             isolation: Isolation::ReadCommitted,
@@ -118,6 +121,13 @@ impl Policy {
     #[must_use]
     pub const fn operation(mut self, name: &'static str) -> Self {
         self.operation = Some(name);
+        self
+    }
+
+    /// Says that all callers share their keys.
+    #[must_use]
+    pub const fn global(mut self) -> Self {
+        self.global = true;
         self
     }
 

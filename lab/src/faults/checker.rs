@@ -231,6 +231,10 @@ fn group(evidence: &Evidence) -> BTreeMap<Identity, Seen<'_>> {
 type Broken = (&'static str, String);
 
 /// A key within one lifetime: `absent`, then `done` with one answer.
+#[allow(
+    clippy::too_many_lines,
+    reason = "one rule after the other, of one lifetime"
+)]
 fn one_lifetime(evidence: &Evidence, seen: &Seen<'_>) -> Vec<Broken> {
     let mut broken = Vec::new();
     let effect = match seen.effects.as_slice() {

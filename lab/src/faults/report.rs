@@ -201,10 +201,12 @@ impl Summary {
     pub(crate) fn document(&self, plan: &Plan) -> String {
         let mut text = String::from("# Faults\n\n");
         let profile = if plan.long { "long" } else { "short" };
+        let minutes = plan.minutes.map(|minutes| format!(" --minutes {minutes}"));
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "Written by `cargo run --release -p lab -- faults --profile {profile} --seed {} --report docs/faults.md`.\n",
+            "Written by `cargo run --release -p lab -- faults --profile {profile}{} --seed {} --report docs/faults.md`.\n",
+            minutes.unwrap_or_default(),
             self.seed
         );
         let _ = writeln!(text, "> {self}\n");

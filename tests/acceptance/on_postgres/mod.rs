@@ -9,6 +9,7 @@ mod lost_commit;
 mod processes;
 mod protocol;
 mod schema;
+mod status;
 
 use super::{Kind, MIGRATIONS, shared};
 

@@ -149,7 +149,7 @@ async fn nested_transaction_that_is_left_open_is_no_success_and_nothing_is_kept(
     // A refusal of such a handler is not kept either: nobody knows which transaction a second claim would begin in.
     for _ in 0..2 {
         let reply = post(&service, "/forgetting-refused").await;
-        reply.assert_problem(503, "store-unavailable");
+        reply.assert_problem(500, "internal");
         assert_eq!((database.effects(), database.records()), (0, 0));
     }
     assert_unharmed(&service, &database).await;

@@ -98,6 +98,23 @@ async fn handler_that_commits_by_itself_is_a_500_and_records_nothing() {
     }
 }
 
+#[tokio::test]
+async fn refusal_of_a_handler_that_commits_by_itself_is_a_500_and_not_recorded() {
+    for ending in ["COMMIT", "COMMIT; BEGIN"] {
+        let database = database();
+        let service = service(&database).await;
+        let script = Script {
+            status: 402,
+            ..Script::of([sql(ending)])
+        };
+        let reply = service.post("k", &script).await;
+        reply.assert_problem(500, "internal");
+        assert_eq!(service.executions.get(), 1, "{ending}");
+        assert_eq!((database.effects(), database.records()), (1, 0), "{ending}");
+        assert_unharmed(&service, &database).await;
+    }
+}
+
 /// Lets a handler end its transaction in this way. What it has committed by itself stays, since nobody can undo it; but
 /// no record claims that all was well.
 pub(crate) async fn committed_by(ending: &str) {

@@ -3,6 +3,8 @@
 mod answers;
 mod callers;
 pub(super) mod connections;
+mod contract;
+mod cors;
 pub(super) mod faults;
 mod fingerprint;
 pub(super) mod handlers;
@@ -13,6 +15,7 @@ pub(super) mod processes;
 mod promise;
 pub(super) mod protocol;
 mod schema;
+pub(super) mod status;
 mod sweeping;
 mod unkeyed;
 

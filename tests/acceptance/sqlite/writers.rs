@@ -60,7 +60,7 @@ async fn request_that_does_not_get_its_turn_in_time_is_a_503_and_runs_later() {
         let refused = service.post("k", &Script::default()).await;
         let waited = start.elapsed();
         assert!(waited >= Duration::from_millis(500), "{waited:?}");
-        assert!(waited < Duration::from_millis(2_000), "{waited:?}");
+        assert!(waited < Duration::from_secs(2), "{waited:?}");
         assert_eq!(database.effects(), 0, "the first was still at it");
         refused
     });

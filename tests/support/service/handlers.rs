@@ -170,7 +170,7 @@ macro_rules! handlers {
     ($kind:ty, $tx:ty) => {
         use actix_web::{HttpRequest, HttpResponse, web};
         use bytes::Bytes;
-        use idem_runtime::{IdempotencyKey, idempotent};
+        use idem_runtime::{IdempotencyKey, idempotent, status};
 
         use $crate::{
             kinds::Kind,
@@ -182,6 +182,7 @@ macro_rules! handlers {
 
         // Named so that no handler takes a `web::Data<Pool>`.
         type Shared = web::Data<<$kind as Kind>::Pool>;
+        type Backend = <$kind as Kind>::Backend;
 
         scripted! { $kind, $tx; account script;
             /// The usual attribute.
@@ -252,6 +253,8 @@ macro_rules! handlers {
                 .route("/global", web::post().to(global))
                 .route("/keyed", web::post().to(keyed_by_note))
                 .route("/authorized", web::post().to(authorized))
+                .service(status::resource::<Account, Backend>("/idempotency"))
+                .service(status::of_everybody::<Backend>("/idempotency-of-everybody"))
                 .configure(configure_unscripted);
         }
     };

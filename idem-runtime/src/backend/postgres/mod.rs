@@ -10,8 +10,11 @@ pub(crate) mod sqlx;
 use std::time::Duration;
 
 pub use self::schema::MIGRATIONS;
-use super::{Call, Session};
-use crate::{error::SettingsError, model::Isolation};
+use super::Session;
+use crate::{
+    error::SettingsError,
+    model::{Identity, Isolation},
+};
 
 /// How long deleting one batch of expired records may take.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -94,8 +97,8 @@ impl Settings {
     }
 
     /// The number that stands for a key among the advisory locks.
-    fn lock(&self, call: &Call) -> i64 {
-        call.identity.number().cast_signed() ^ self.lock_salt
+    fn lock(&self, identity: &Identity) -> i64 {
+        identity.number().cast_signed() ^ self.lock_salt
     }
 }
 

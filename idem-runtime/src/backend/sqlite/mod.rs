@@ -24,10 +24,13 @@ pub use self::{
     schema::MIGRATIONS,
 };
 use super::{
-    Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Session, held, held::Held,
+    Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Seen, Session, held, held::Held,
     left_in_transaction,
 };
-use crate::error::{SettingsError, StoreError};
+use crate::{
+    error::{SettingsError, StoreError},
+    model::Identity,
+};
 
 /// Keeps records in SQLite, beside the tables that the handlers write.
 ///
@@ -141,6 +144,17 @@ impl Backend for Sqlite {
 
     async fn look(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
         self.begin_with(READ, None).await?.look_up(call).await
+    }
+
+    /// Another process that works on the key is not seen: SQLite does not tell.
+    async fn status(&self, identity: &Identity) -> Result<Seen, StoreError> {
+        let mut tx = self.begin_with(READ, None).await?;
+        let record = tx.status(identity).await?;
+        tx.give_up().await;
+        Ok(Seen {
+            held: false,
+            record,
+        })
     }
 
     async fn begin(&self, _: &Session) -> Result<Tx, StoreError> {

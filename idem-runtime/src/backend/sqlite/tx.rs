@@ -10,9 +10,9 @@ use super::{
     error::{before_commit, by_commit, store_error},
 };
 use crate::{
-    backend::{Call, Claimed, Entry, KeepError, Open, Stored, Supply, held::Held},
+    backend::{Call, Claimed, Dated, Entry, KeepError, Open, Stored, Supply, held::Held},
     error::StoreError,
-    model::Kind,
+    model::{Identity, Kind},
 };
 
 /// Begins as the writer. The savepoint ends with the transaction, whoever ends it, so that it
@@ -64,6 +64,21 @@ impl Tx {
         let rows = rows.map_err(|error| StoreError::Corrupt(error.to_string()))?;
         let locked = self.turn.is_some();
         Claimed::new(self, locked, rows)
+    }
+
+    /// Tells the key's effect or its latest refusal.
+    pub(super) async fn status(
+        &mut self,
+        identity: &Identity,
+    ) -> Result<Option<Dated>, StoreError> {
+        let row = sqlx::query(include_str!("sql/status.sql"))
+            .bind(identity.scope().as_str())
+            .bind(identity.operation())
+            .bind(identity.key().as_str())
+            .fetch_optional(self.connection())
+            .await;
+        let row = row.map_err(|error| store_error(&error))?;
+        row.as_ref().map(dated).transpose()
     }
 
     /// Checks that this is still the transaction that began, for the database that was there.
@@ -135,16 +150,15 @@ impl Open for Tx {
         self.end().await
     }
 
-    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, KeepError> {
+        self.intact().await?;
         let limit = self.shared.patience;
-        match timeout(limit, self.connection().execute(AGAIN)).await {
-            Ok(again) => again.map_err(|error| store_error(&error))?,
-            Err(_) => return Err(StoreError::TimedOut(limit)),
+        let again = match timeout(limit, self.connection().execute(AGAIN)).await {
+            Ok(again) => again.map_err(|error| store_error(&error)),
+            Err(_) => Err(StoreError::TimedOut(limit)),
         };
-        if !self.held.is_outermost() {
-            return Err(StoreError::Refused("a savepoint was left open".to_owned()));
-        }
-        self.look_up(call).await
+        again.map_err(KeepError::Overtaken)?;
+        self.look_up(call).await.map_err(KeepError::Overtaken)
     }
 
     async fn commit(mut self) -> Result<(), KeepError> {
@@ -168,6 +182,24 @@ fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
         remaining: Duration::from_millis(
             row.try_get::<i64, _>("remaining")?.max(0).cast_unsigned(),
         ),
+    })
+}
+
+/// Reads a record with its times.
+fn dated(row: &SqliteRow) -> Result<Dated, StoreError> {
+    let read = || {
+        Ok::<_, Error>((
+            stored(row)?,
+            row.try_get("created")?,
+            row.try_get("expires")?,
+        ))
+    };
+    let (record, created, expires) =
+        read().map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    Ok(Dated {
+        record: record.record()?,
+        created,
+        expires,
     })
 }
 

@@ -26,11 +26,11 @@ pub use self::{
 use super::{MIGRATION, Options, SWEEP, Settings, begin};
 use crate::{
     backend::{
-        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Session,
+        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Seen, Session,
         left_in_transaction,
     },
     error::{SettingsError, StoreError},
-    model::Isolation,
+    model::{Identity, Isolation},
 };
 
 /// Keeps records in PostgreSQL, beside the tables that the handlers write.
@@ -44,6 +44,8 @@ pub struct Postgres {
 struct Shared {
     settings: Settings,
     statements: Prepared,
+    held: Sql,
+    status: Sql,
     sweep: Sql,
     verify: Sql,
     /// How long getting a connection may take: a pool need not limit how long it takes to make one.
@@ -60,6 +62,12 @@ impl Postgres {
         let schema = &settings.schema;
         let shared = Shared {
             statements: Prepared::new(schema, mode),
+            held: Sql::unnamed(include_str!("../sql/held.sql"), &[Type::INT8], schema),
+            status: Sql::unnamed(
+                include_str!("../sql/status.sql"),
+                &[Type::TEXT, Type::TEXT, Type::TEXT],
+                schema,
+            ),
             sweep: Sql::unnamed(include_str!("../sql/sweep.sql"), &[Type::INT8], schema),
             verify: Sql::unnamed(include_str!("../sql/verify.sql"), &[], schema),
             patience: wait.saturating_add(settings.timeout),
@@ -149,6 +157,15 @@ impl Backend for Postgres {
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
         let (tx, rows) = self.flight_1(&call.session, Some(call), None).await?;
         tx.claimed(&rows)
+    }
+
+    async fn status(&self, identity: &Identity) -> Result<Seen, StoreError> {
+        let limit = self.shared.settings.timeout;
+        let tx = self.begin_own(limit).await?;
+        let seen = timeout(limit, tx.status(identity)).await;
+        let seen = seen.map_err(|_| StoreError::TimedOut(limit))??;
+        tx.give_up().await;
+        Ok(seen)
     }
 
     async fn begin(&self, session: &Session) -> Result<Tx, StoreError> {

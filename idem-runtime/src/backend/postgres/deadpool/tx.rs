@@ -28,9 +28,9 @@ use super::{
     statement::Statements,
 };
 use crate::{
-    backend::{Call, Claimed, Entry, KeepError, Open, Session, Stored, Supply},
+    backend::{Call, Claimed, Dated, Entry, KeepError, Open, Seen, Session, Stored, Supply},
     error::StoreError,
-    model::{Isolation, Kind},
+    model::{Identity, Isolation, Kind},
 };
 
 /// The transaction that a guarded handler runs in.
@@ -130,7 +130,7 @@ impl Tx {
         let identity = &call.identity;
         let (scope, operation) = (identity.scope().as_str(), identity.operation());
         let parameters: [&(dyn ToSql + Sync); 7] = [
-            &settings.lock(call),
+            &settings.lock(&call.identity),
             &settings.idle_timeout(&call.session),
             &settings.check_interval,
             &scope,
@@ -140,6 +140,24 @@ impl Tx {
         ];
         let claim = statements.claim.query(client, &parameters);
         self.flight(begin, claim, &call.session).await
+    }
+
+    /// Tells what has become of a key. Who holds it is asked first: a COMMIT shows its record before it lets go.
+    pub(super) async fn status(&self, identity: &Identity) -> Result<Seen, StoreError> {
+        let (client, shared) = (&*self.connection, &self.shared);
+        let lock = shared.settings.lock(identity);
+        let (scope, operation) = (identity.scope().as_str(), identity.operation());
+        let parameters: [&(dyn ToSql + Sync); 3] = [&scope, &operation, &identity.key().as_str()];
+        let held = [&lock as &(dyn ToSql + Sync)];
+        let held = shared.held.query(client, &held);
+        let record = shared.status.query(client, &parameters);
+        let (held, record) = join(held, record).await;
+        let held = held.map_err(|error| store_error(&error))?;
+        let record = record.map_err(|error| store_error(&error))?;
+        Ok(Seen {
+            held: held.first().is_some_and(|row| row.get("held")),
+            record: record.first().map(dated).transpose()?,
+        })
     }
 
     /// Flight 1 of a request without a key: BEGIN, the fences, the service's own settings.
@@ -241,9 +259,16 @@ impl Tx {
             }
             Err(error) => return Err(KeepError::Refused(store_error(&error))),
         };
-        // Committed or rolled back, the transaction has ended.
-        if commit.is_ok() {
-            drop(ScopeGuard::into_inner(connection));
+        match &commit {
+            // Committed or rolled back, the transaction has ended.
+            Ok(()) => drop(ScopeGuard::into_inner(connection)),
+            // The server says so before it lets go of the key, and answers the next statement
+            // after that.
+            Err(error) if error.as_db_error().is_some() => {
+                let rollback = connection.batch_execute("ROLLBACK");
+                let _ = timeout(shared.settings.timeout, rollback).await;
+            }
+            Err(_) => {}
         }
         judge(last, commit)
     }
@@ -315,24 +340,31 @@ impl Open for Tx {
         .await
     }
 
-    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, KeepError> {
         #[cfg(feature = "__seeded")]
         if crate::seeded::is("refusal-without-claim") {
-            return self.unclaimed().await;
+            return self.unclaimed().await.map_err(KeepError::Overtaken);
         }
-        let flight = join(
+        let (statements, began) = (Arc::clone(&self.statements), self.began);
+        let began: [&(dyn ToSql + Sync); 1] = [&began];
+        let flight = join3(
+            statements.intact.execute(&self.connection, &began),
             self.connection.batch_execute("ROLLBACK"),
             self.claim(begin(Isolation::ReadCommitted), call),
         );
         let limit = self.shared.settings.timeout;
-        let Ok((rolled_back, claimed)) = timeout(limit, flight).await else {
-            return Err(StoreError::TimedOut(limit));
+        let Ok((intact, rolled_back, claimed)) = timeout(limit, flight).await else {
+            return Err(KeepError::Overtaken(StoreError::TimedOut(limit)));
         };
+        // That a statement of the handler had failed makes no difference to a refusal.
+        if let Err(KeepError::Ended) = judge(intact.map(drop), Ok(())) {
+            return Err(KeepError::Ended);
+        }
         let rows = rolled_back
             .and(claimed)
-            .map_err(|error| store_error(&error))?;
+            .map_err(|error| KeepError::Overtaken(store_error(&error)))?;
         self.began(&rows);
-        self.claimed(&rows)
+        self.claimed(&rows).map_err(KeepError::Overtaken)
     }
 
     async fn commit(self) -> Result<(), KeepError> {
@@ -367,6 +399,17 @@ fn stored(row: &Row) -> Option<Stored<'_>> {
         headers: row.get("headers"),
         body: row.get("body"),
         remaining: remaining(row.get("remaining")),
+    })
+}
+
+/// Reads a record with its times.
+fn dated(row: &Row) -> Result<Dated, StoreError> {
+    let stored =
+        stored(row).ok_or_else(|| StoreError::Corrupt("a record without a request".to_owned()))?;
+    Ok(Dated {
+        record: stored.record()?,
+        created: row.get("created"),
+        expires: row.get("expires"),
     })
 }
 

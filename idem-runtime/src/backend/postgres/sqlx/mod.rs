@@ -18,11 +18,11 @@ use super::{
 };
 use crate::{
     backend::{
-        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Pool, Session, driver, held,
-        held::Held, left_in_transaction,
+        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Seen, Session, driver,
+        held, held::Held, left_in_transaction,
     },
     error::{SettingsError, StoreError},
-    model::Isolation,
+    model::{Identity, Isolation},
 };
 
 /// Keeps records in PostgreSQL, through the pool of sqlx that a service already has.
@@ -145,6 +145,15 @@ impl Backend for SqlxPostgres {
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
         let (tx, rows) = self.flight_1(&call.session, Some(call)).await?;
         tx.claimed(&rows)
+    }
+
+    async fn status(&self, identity: &Identity) -> Result<Seen, StoreError> {
+        let limit = self.shared.settings.timeout;
+        let mut tx = self.begin_own(limit).await?;
+        let seen = timeout(limit, tx.status(identity)).await;
+        let seen = seen.map_err(|_| StoreError::TimedOut(limit))??;
+        tx.give_up().await;
+        Ok(seen)
     }
 
     async fn begin(&self, session: &Session) -> Result<Tx, StoreError> {

@@ -21,6 +21,8 @@ pub(super) struct Statements {
     pub(super) unmark: Sql,
     pub(super) keep: Sql,
     pub(super) intact: Sql,
+    pub(super) held: Sql,
+    pub(super) status: Sql,
     pub(super) sweep: Sql,
     pub(super) verify: Sql,
 }
@@ -47,6 +49,8 @@ impl Statements {
             unmark: sql(include_str!("../sql/unmark.sql")),
             keep: sql(include_str!("../sql/keep.sql")),
             intact: sql(include_str!("../sql/intact.sql")),
+            held: sql(include_str!("../sql/held.sql")),
+            status: sql(include_str!("../sql/status.sql")),
             sweep: sql(include_str!("../sql/sweep.sql")),
             verify: sql(include_str!("../sql/verify.sql")),
         }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     backend::{
-        Call, Claimed, Entry, KeepError, Open, Session, Stored, Supply,
+        Call, Claimed, Dated, Entry, KeepError, Open, Seen, Session, Stored, Supply,
         held::Held,
         postgres::{
             error::{Failure, judge, store_error},
@@ -19,7 +19,7 @@ use crate::{
         },
     },
     error::StoreError,
-    model::{Isolation, Kind},
+    model::{Identity, Isolation, Kind},
 };
 
 /// Ends the transaction and begins the next one, whatever the endpoint's level, in one round trip.
@@ -55,7 +55,7 @@ impl Tx {
             .statements
             .claim
             .query()
-            .bind(settings.lock(call))
+            .bind(settings.lock(identity))
             .bind(settings.idle_timeout(&call.session))
             .bind(&settings.check_interval)
             .bind(identity.scope().as_str())
@@ -66,6 +66,29 @@ impl Tx {
             .await?;
         self.set(&shared.statements.set, &call.session).await?;
         Ok(rows)
+    }
+
+    /// Tells what has become of a key. Who holds it is asked first: a COMMIT shows its record before it lets go.
+    pub(super) async fn status(&mut self, identity: &Identity) -> Result<Seen, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let statements = &shared.statements;
+        let rows = async {
+            let held = statements.held.query().bind(shared.settings.lock(identity));
+            let held = held.fetch_one(self.connection()).await?.try_get("held")?;
+            let record = statements
+                .status
+                .query()
+                .bind(identity.scope().as_str())
+                .bind(identity.operation())
+                .bind(identity.key().as_str())
+                .fetch_optional(self.connection())
+                .await?;
+            Ok::<_, Error>((held, record))
+        };
+        let rows = rows.await;
+        let (held, record) = rows.map_err(|error| store_error(&Failure::from(&error)))?;
+        let record = record.as_ref().map(dated).transpose()?;
+        Ok(Seen { held, record })
     }
 
     /// Sends what stands for the claim of a request without a key.
@@ -201,22 +224,34 @@ impl Open for Tx {
         .await
     }
 
-    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+    async fn again(mut self, call: &Call) -> Result<Claimed<Self>, KeepError> {
         if !self.held.is_outermost() {
-            return Err(StoreError::Refused("a savepoint was left open".to_owned()));
+            return Err(KeepError::Ended);
         }
-        let limit = self.shared.settings.timeout;
+        let (shared, began) = (Arc::clone(&self.shared), self.began);
+        let limit = shared.settings.timeout;
+        let intact = shared.statements.intact.query().bind(began);
+        let Ok(intact) = timeout(limit, intact.execute(self.connection())).await else {
+            return Err(KeepError::Overtaken(StoreError::TimedOut(limit)));
+        };
+        // That a statement of the handler had failed makes no difference to a refusal.
+        if let Err(error) = intact
+            && let KeepError::Ended = judge(&Failure::from(&error), false)
+        {
+            return Err(KeepError::Ended);
+        }
         let flight = async {
             self.connection().execute(AGAIN).await?;
             let rows = self.claim(call).await?;
             self.has_begun(&rows)?;
             Ok::<_, Error>(rows)
         };
-        match timeout(limit, flight).await {
+        let again = match timeout(limit, flight).await {
             Ok(Ok(rows)) => self.claimed(&rows),
             Ok(Err(error)) => Err(store_error(&Failure::from(&error))),
             Err(_) => Err(StoreError::TimedOut(limit)),
-        }
+        };
+        again.map_err(KeepError::Overtaken)
     }
 
     async fn commit(self) -> Result<(), KeepError> {
@@ -248,6 +283,21 @@ fn stored(row: &PgRow) -> Result<Option<Stored<'_>>, Error> {
         body: row.try_get("body")?,
         remaining: remaining(row.try_get("remaining")?),
     }))
+}
+
+/// Reads a record with its times.
+fn dated(row: &PgRow) -> Result<Dated, StoreError> {
+    let read = || {
+        let record = stored(row)?.ok_or(Error::RowNotFound)?;
+        Ok::<_, Error>((record, row.try_get("created")?, row.try_get("expires")?))
+    };
+    let (record, created, expires) =
+        read().map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    Ok(Dated {
+        record: record.record()?,
+        created,
+        expires,
+    })
 }
 
 impl fmt::Debug for Tx {
