@@ -107,6 +107,27 @@ fn data_survive_a_stop_and_a_crash_at_the_same_port() {
 }
 
 #[test]
+fn standby_follows_its_primary_until_it_is_promoted() {
+    let primary = Cluster::start().unwrap();
+    let standby = Cluster::builder().standby_of(&primary).start().unwrap();
+    let create = "CREATE TABLE t AS SELECT 7 AS n";
+    primary.run_sql("postgres", create).unwrap();
+    wait_for("the standby to have the table", || {
+        let seen = standby.run_sql("postgres", "SELECT n FROM t");
+        seen.is_ok_and(|seen| seen == "7")
+    });
+    let refused = standby.run_sql("postgres", "INSERT INTO t VALUES (8)");
+    assert!(refused.is_err());
+
+    primary.crash_server().unwrap();
+    let promoted = standby.run_sql("postgres", "SELECT pg_promote(true, 60)");
+    assert_eq!(promoted.unwrap(), "t");
+    standby
+        .run_sql("postgres", "INSERT INTO t VALUES (8)")
+        .unwrap();
+}
+
+#[test]
 fn two_clusters_stand_side_by_side() {
     let (one, two) = (Cluster::start().unwrap(), Cluster::start().unwrap());
     one.create_database("only_here").unwrap();

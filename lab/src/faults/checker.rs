@@ -70,7 +70,7 @@ impl Violation {
 }
 
 /// Everything that can be known after a trial.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Evidence {
     pub(crate) attempts: Vec<Attempt>,
     effects: Vec<Effect>,
@@ -453,3 +453,6 @@ fn books(evidence: &Evidence) -> Vec<Violation> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,6 +103,13 @@ impl fmt::Display for Row {
                 for note in notes {
                     write!(f, "\n    {note}")?;
                 }
+                for violation in violations.iter().take(3) {
+                    write!(
+                        f,
+                        "\n    VIOLATION {}: {}",
+                        violation.invariant, violation.what
+                    )?;
+                }
                 Ok(())
             }
             Result::NotRun(why) => write!(f, "not run: {why}"),
@@ -194,10 +201,12 @@ impl Summary {
     pub(crate) fn document(&self, plan: &Plan) -> String {
         let mut text = String::from("# Faults\n\n");
         let profile = if plan.long { "long" } else { "short" };
+        let minutes = plan.minutes.map(|minutes| format!(" --minutes {minutes}"));
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "Written by `cargo run --release -p lab -- faults --profile {profile} --seed {} --report docs/faults.md`.\n",
+            "Written by `cargo run --release -p lab -- faults --profile {profile}{} --seed {} --report docs/faults.md`.\n",
+            minutes.unwrap_or_default(),
             self.seed
         );
         let _ = writeln!(text, "> {self}\n");

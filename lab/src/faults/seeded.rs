@@ -185,8 +185,9 @@ async fn over_the_deadline(lab: &Lab, name: &str) -> Fallible<Verdict> {
 async fn graceful_stop(lab: &Lab, name: &str) -> Fallible<Verdict> {
     let mut trial = begin(lab, name, Plan::default()).await?;
     for _ in 0..8 {
-        // Both workers open connections.
-        let warm: Vec<_> = (0..8)
+        // Both workers open connections; who gets which is left to chance.
+        let warm = 0..trial.rng.usize(6..13);
+        let warm: Vec<_> = warm
             .map(|_| trial.fresh("/pay", Order::sleeping(20)))
             .collect();
         join_all(warm.iter().map(|request| trial.client.once(0, request))).await;

@@ -163,7 +163,7 @@ pub(super) async fn frozen_backend(lab: &Lab) -> Fallible<Verdict> {
 /// F19: graceful stops under load, with 2 to 4 workers; and rolling restarts of two instances.
 pub(super) async fn graceful_stop(lab: &Lab) -> Fallible<Verdict> {
     let mut verdict: Option<Verdict> = None;
-    let stops = lab.times(12, 90);
+    let stops = lab.times(12, 140);
     let mut rolled = 0;
     for (workers, instances) in [(2, 1), (3, 1), (4, 1), (2, 2)] {
         let plan = Plan {
@@ -215,7 +215,7 @@ pub(super) async fn graceful_stop(lab: &Lab) -> Fallible<Verdict> {
 /// F24: clients hang up, the service is asked to go, and what they wanted is done all the same.
 pub(super) async fn stop_after_hanging_up(lab: &Lab) -> Fallible<Verdict> {
     let mut trial = Trial::begin(lab, "F24", Plan::default()).await?;
-    let stops = lab.times(6, 50);
+    let stops = lab.times(6, 70);
     for _ in 0..stops {
         let mut begun = Vec::new();
         for _ in 0..4 {
