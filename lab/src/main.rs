@@ -18,8 +18,9 @@ use std::{env, error::Error, process::ExitCode};
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const USAGE: &str = "usage:
-  lab faults [--only F3,F8] [--seed N] [--profile short|long] [--minutes M] [--report FILE]
-      injects faults and checks the promise; `long` takes about 40 minutes
+  lab faults [--only F3,F8] [--seed N] [--profile short|long] [--minutes M] [--report FILE] [--lenient]
+      injects faults and checks the promise; `long` takes about 40 minutes; with `--lenient` a fault that this machine
+      has no tool for is listed as not run, and does not fail the run
   lab checker [--seed N]
       shows that the checks catch faults that are planted in the framework; needs a build with
       `--features seeded`
@@ -70,6 +71,10 @@ fn runtime() -> Fallible<tokio::runtime::Runtime> {
 fn faults_plan(mut arguments: impl Iterator<Item = String>) -> Fallible<faults::Plan> {
     let mut plan = faults::Plan::default();
     while let Some(option) = arguments.next() {
+        if option == "--lenient" {
+            plan.lenient = true;
+            continue;
+        }
         let value = arguments.next().unwrap_or_default();
         match (&*option, &*value) {
             ("--only", names) => plan.only = names.split(',').map(ToOwned::to_owned).collect(),

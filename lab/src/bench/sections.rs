@@ -443,9 +443,16 @@ pub(super) fn sizes(rig: &Rig) -> Fallible<Section> {
 pub(super) fn writes(rig: &Rig) -> Fallible<Section> {
     let mut section = Section::new("What is written");
     section.say(
-        "Bytes of write-ahead log and dead row versions in the record table that a first request leaves, pages being \
-         warm (no checkpoint in between, so no full-page writes).",
+        "Bytes of write-ahead log and dead row versions in the record table that a first request leaves, without \
+         full-page writes: what those add is below, under growth.",
     );
+    let full_pages = |on: &str| -> Fallible<()> {
+        let set = format!("ALTER SYSTEM SET full_page_writes = {on}");
+        rig.cluster.run_sql("postgres", &set)?;
+        rig.cluster.run_sql("postgres", "SELECT pg_reload_conf()")?;
+        Ok(())
+    };
+    full_pages("off")?;
     rig.cluster
         .run_sql("bench", "CREATE EXTENSION IF NOT EXISTS pgstattuple")?;
     let contenders = [Bare, Floor, Recipe, Ours, SqlxOurs];

@@ -150,12 +150,13 @@ impl Summary {
         })
     }
 
-    /// Whether everything that was asked for ran and held.
-    pub(crate) fn is_clean(&self) -> bool {
+    /// Whether everything that was asked for ran and held, but for what had no tool if that may be.
+    pub(crate) fn is_clean(&self, lenient: bool) -> bool {
         self.rows.iter().all(|row| match &row.result {
             Result::Ran(verdict) => verdict.violations.is_empty(),
             Result::Elsewhere(_) => true,
-            Result::NotRun(_) | Result::Failed(_) => false,
+            Result::NotRun(_) => lenient,
+            Result::Failed(_) => false,
         }) && self.sum(|verdict| verdict.faults) > 0
     }
 
