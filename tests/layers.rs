@@ -23,6 +23,7 @@ const LAYERS: [&[&str]; 5] = [
     &[
         "lib",
         "__private",
+        "bench",
         "postgres",
         "private",
         "sqlite",

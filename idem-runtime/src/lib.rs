@@ -67,6 +67,11 @@ mod sweep;
 #[path = "private.rs"]
 pub mod __private;
 
+#[cfg(feature = "__bench")]
+#[doc(hidden)]
+#[path = "bench.rs"]
+pub mod __bench;
+
 #[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
 pub mod postgres {
     //! PostgreSQL, through deadpool-postgres or sqlx.
