@@ -1,7 +1,11 @@
 //! From an actix request to a call of the protocol, and the order of work around it.
 
 use std::{
-    borrow::Cow, future::Future, marker::PhantomData, panic::AssertUnwindSafe, sync::Arc,
+    borrow::Cow,
+    future::{Future, ready},
+    marker::PhantomData,
+    panic::AssertUnwindSafe,
+    sync::Arc,
     time::Duration,
 };
 
@@ -57,7 +61,7 @@ impl Default for Hooks {
 }
 
 /// Runs a guarded handler: what `#[idempotent]` expands to a call of.
-pub async fn run<A, T, S, K, Z, H>(
+pub fn run<A, T, S, K, Z, H>(
     policy: &'static Policy,
     request: HttpRequest,
     payload: web::Payload,
@@ -65,7 +69,7 @@ pub async fn run<A, T, S, K, Z, H>(
     key: K,
     authorize: Z,
     handler: H,
-) -> HttpResponse
+) -> impl Future<Output = HttpResponse>
 where
     A: FromRequest + 'static,
     T: Supply,
@@ -80,10 +84,9 @@ where
         authorize,
         handler,
         parameters: None,
-        owner: None,
         supply: PhantomData::<T>,
     };
-    guard::<T::Backend>(policy, request, payload, Box::new(typed)).await
+    guard::<T::Backend>(policy, request, payload, Box::new(typed))
 }
 
 /// One handler with its types taken away, so that what follows is compiled once a backend and not
@@ -97,18 +100,17 @@ trait Guarded<O> {
     ) -> LocalBoxFuture<'a, Result<(), Error>>;
 
     /// Names the scope and, where it stands in the request, the key.
-    fn identify(&mut self) -> Option<Identified>;
+    fn identify(&self) -> Option<Identified>;
 
     /// Asks whether the caller may have this, be it run or replayed.
     fn authorize(&self) -> LocalBoxFuture<'_, Result<(), Error>>;
 
-    /// Runs the handler, with parameters extracted anew from the second run on.
+    /// Runs the handler with what was extracted last. `None` where it has run with that already.
     fn call<'a>(
         &'a mut self,
         request: &'a HttpRequest,
-        body: Bytes,
         open: &'a mut O,
-    ) -> LocalBoxFuture<'a, Result<HttpResponse, Error>>;
+    ) -> Option<LocalBoxFuture<'a, HttpResponse>>;
 }
 
 struct Identified {
@@ -122,8 +124,6 @@ struct Typed<A, T, S, K, Z, H> {
     authorize: Z,
     handler: H,
     parameters: Option<A>,
-    /// The scope that the key was looked up in.
-    owner: Option<Scope>,
     supply: PhantomData<T>,
 }
 
@@ -141,69 +141,40 @@ where
         request: &'a HttpRequest,
         body: Bytes,
     ) -> LocalBoxFuture<'a, Result<(), Error>> {
-        Box::pin(async {
-            self.parameters = Some(extract::<A>(request, body).await?);
+        Box::pin(async move {
+            let parameters = A::from_request(request, &mut Payload::from(body)).await;
+            self.parameters = Some(parameters.map_err(Into::into)?);
             Ok(())
         })
     }
 
-    fn identify(&mut self) -> Option<Identified> {
+    fn identify(&self) -> Option<Identified> {
         let parameters = self.parameters.as_ref()?;
-        let scope = (self.scope)(parameters);
-        self.owner = scope.clone().ok();
         Some(Identified {
-            scope,
+            scope: (self.scope)(parameters),
             key: (self.key)(parameters),
         })
     }
 
     fn authorize(&self) -> LocalBoxFuture<'_, Result<(), Error>> {
-        Box::pin(async {
-            match &self.parameters {
-                Some(parameters) => (self.authorize)(parameters).await,
-                None => Ok(()),
-            }
-        })
+        match &self.parameters {
+            Some(parameters) => Box::pin((self.authorize)(parameters)),
+            None => Box::pin(ready(Ok(()))),
+        }
     }
 
     fn call<'a>(
         &'a mut self,
         request: &'a HttpRequest,
-        body: Bytes,
         open: &'a mut <T::Backend as Backend>::Open,
-    ) -> LocalBoxFuture<'a, Result<HttpResponse, Error>> {
-        Box::pin(async move {
-            let parameters = match self.parameters.take() {
-                Some(parameters) => parameters,
-                None => self.extract_again(request, body).await?,
-            };
-            Ok((self.handler)(parameters, T::supply(open), request).await)
-        })
+    ) -> Option<LocalBoxFuture<'a, HttpResponse>> {
+        let parameters = self.parameters.take()?;
+        Some(Box::pin((self.handler)(
+            parameters,
+            T::supply(open),
+            request,
+        )))
     }
-}
-
-impl<A, T, S, K, Z, H> Typed<A, T, S, K, Z, H>
-where
-    A: FromRequest + 'static,
-    S: Fn(&A) -> Result<Scope, InvalidScope>,
-    Z: AsyncFn(&A) -> Result<(), Error>,
-{
-    /// Extracts the parameters of a later run. They have to be those of the same owner, who still
-    /// has to be allowed.
-    async fn extract_again(&self, request: &HttpRequest, body: Bytes) -> Result<A, Error> {
-        let parameters = extract::<A>(request, body).await?;
-        if (self.scope)(&parameters).ok() != self.owner {
-            return Err(ErrorServiceUnavailable("the request has changed its owner"));
-        }
-        (self.authorize)(&parameters).await?;
-        Ok(parameters)
-    }
-}
-
-async fn extract<A: FromRequest>(request: &HttpRequest, body: Bytes) -> Result<A, Error> {
-    A::from_request(request, &mut Payload::from(body))
-        .await
-        .map_err(Into::into)
 }
 
 /// Says why a request is answered without the protocol.
@@ -314,6 +285,7 @@ async fn answer<B: Backend>(
         ),
         KeyFrom::Header(_) | KeyFrom::OptionalHeader(_) => key,
     };
+    let owner = scope.clone();
     let identity = key.map(|key| Arc::new(Identity::new(scope, operation, key)));
     if let (Some(slot), Some(identity)) = (slot, &identity) {
         slot.set(identity);
@@ -361,8 +333,10 @@ async fn answer<B: Backend>(
         policy,
         idempotency: idempotency.clone(),
         guarded,
+        owner,
         request: request.clone(),
         body,
+        has_run: false,
         answer: None,
         sender,
     };
@@ -435,8 +409,11 @@ struct Runner<B: Backend> {
     policy: &'static Policy,
     idempotency: Idempotency<B>,
     guarded: Box<dyn Guarded<B::Open>>,
+    /// The scope that the key is looked up in.
+    owner: Scope,
     request: HttpRequest,
     body: Bytes,
+    has_run: bool,
     answer: Option<HttpResponse>,
     sender: oneshot::Sender<(Outcome, Option<HttpResponse>)>,
 }
@@ -466,19 +443,19 @@ impl<B: Backend> Runner<B> {
 
     /// Runs the handler; what its status says decides what becomes of its writes.
     async fn run_within(&mut self, open: &mut B::Open, last: bool) -> Result<Ran, Mistake> {
-        let called = self
-            .guarded
-            .call(&self.request, self.body.clone(), open)
-            .await;
-        let response = match called {
-            Ok(response) => response,
+        if self.has_run
+            && let Err(error) = self.extract_again().await
+        {
             // An extractor that fails in a later run answers for itself, as in the first, and the
             // key is untouched.
-            Err(error) => {
-                self.answer = Some(HttpResponse::from_error(error));
-                return Ok(Ran::Release);
-            }
+            self.answer = Some(HttpResponse::from_error(error));
+            return Ok(Ran::Release);
+        }
+        self.has_run = true;
+        let Some(run) = self.guarded.call(&self.request, open) else {
+            return Ok(Ran::Release); // without an answer, which is a 500
         };
+        let response = run.await;
         let fate = self.policy.fate(response.status().as_u16());
         let retryable = |error| (self.idempotency.hooks().retryable)(error);
         if !last && fate != Fate::Commit && response.error().is_some_and(retryable) {
@@ -496,6 +473,18 @@ impl<B: Backend> Runner<B> {
         } else {
             Ran::Refuse(snapshot)
         })
+    }
+
+    /// Extracts the parameters of a later run. They have to be those of the same owner, who still
+    /// has to be allowed.
+    async fn extract_again(&mut self) -> Result<(), Error> {
+        let body = self.body.clone();
+        self.guarded.extract(&self.request, body).await?;
+        let scope = self.guarded.identify().and_then(|found| found.scope.ok());
+        if scope.as_ref() != Some(&self.owner) {
+            return Err(ErrorServiceUnavailable("the request has changed its owner"));
+        }
+        self.guarded.authorize().await
     }
 }
 
