@@ -24,7 +24,8 @@ const USAGE: &str = "usage:
   lab checker [--seed N]
       shows that the checks catch faults that are planted in the framework; needs a build with
       `--features seeded`
-  lab bench [--profile quick|full] [--only fresh,kinds,open,delays,trips,sizes,writes,growth] [--check] [--report FILE]
+  lab bench [--profile quick|full] [--only fresh,kinds,open,delays,trips,sizes,writes,growth,own,compile]
+            [--check] [--report FILE]
       measures what the promise costs, and prints a line a target; `full` takes about 40 minutes; with `--check` a
       target that is missed fails the run; plots go beside the report";
 

@@ -15,7 +15,8 @@ use super::{
     plot::{self, Line},
     report::{Goal, Section},
     service::{Service, Setup},
-    turns::{Rig, Spread, progress},
+    spread::Spread,
+    turns::{Rig, progress},
 };
 use crate::Fallible;
 
@@ -219,7 +220,7 @@ fn measure(
         sizes,
         while_sweeping,
         swept_a_second,
-        idle_sweep: Duration::from_secs_f64(Spread::of(idle.into_iter()).median),
+        idle_sweep: Duration::from_secs_f64(Spread::of(idle).median),
     })
 }
 

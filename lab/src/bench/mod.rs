@@ -1,13 +1,16 @@
 //! Runs the contenders against each other, in turns, and compares them within each round.
 
+mod compile;
 mod contenders;
 mod cpu;
 mod growth;
 mod load;
+mod own;
 mod plot;
 mod report;
 mod sections;
 mod service;
+mod spread;
 mod turns;
 
 use std::{
@@ -41,8 +44,8 @@ pub(crate) struct Plan {
 }
 
 /// The sections, by the names that `--only` takes.
-const SECTIONS: [&str; 8] = [
-    "fresh", "kinds", "open", "delays", "trips", "sizes", "writes", "growth",
+const SECTIONS: [&str; 10] = [
+    "fresh", "kinds", "open", "delays", "trips", "sizes", "writes", "growth", "own", "compile",
 ];
 
 /// Measures, prints what came of it and a line a target, and tells whether that is good.
@@ -127,6 +130,8 @@ pub(crate) fn run(plan: &Plan) -> Fallible<bool> {
             "trips" => sections::round_trips(&far, &relay)?,
             "sizes" => sections::sizes(&near)?,
             "writes" => sections::writes(&near)?,
+            "own" => sections::own()?,
+            "compile" => sections::compile(rounds)?,
             _ => growth::growth(
                 &cluster,
                 &runtime,

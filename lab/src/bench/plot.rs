@@ -13,7 +13,7 @@ use plotters::{
     style::{BLACK, Palette, Palette99, WHITE},
 };
 
-use super::turns::Spread;
+use super::spread::Spread;
 use crate::Fallible;
 
 const SIZE: (u32, u32) = (720, 360);

@@ -1,7 +1,6 @@
 //! Measures cases in turns, round after round, so that what disturbs one disturbs all, and compares them within a round.
 
 use std::{
-    fmt,
     io::{self, IsTerminal, Write},
     time::Duration,
 };
@@ -13,6 +12,7 @@ use super::{
     cpu::Cpu,
     load::{self, Case, Load, Shape},
     service::Service,
+    spread::Spread,
 };
 use crate::Fallible;
 
@@ -41,14 +41,6 @@ pub(super) struct Shown {
 pub(super) struct Series {
     pub(super) case: Case,
     pub(super) shown: Vec<Shown>,
-}
-
-/// The least, the middle and the greatest of some values.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Spread {
-    pub(super) min: f64,
-    pub(super) median: f64,
-    pub(super) max: f64,
 }
 
 impl Rig<'_> {
@@ -155,27 +147,6 @@ impl Series {
     pub(super) fn beside(&self, other: &Self, by: impl Fn(&Shown) -> f64) -> Spread {
         let pairs = self.shown.iter().zip(&other.shown);
         Spread::of(pairs.map(|(one, other)| by(one) / by(other)))
-    }
-}
-
-impl Spread {
-    pub(super) fn of(values: impl Iterator<Item = f64>) -> Self {
-        let mut values: Vec<_> = values.collect();
-        values.sort_by(f64::total_cmp);
-        let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
-        Self {
-            min: at(0),
-            median: at(values.len() / 2),
-            max: at(values.len().saturating_sub(1)),
-        }
-    }
-}
-
-/// The middle one, with the others behind it.
-impl fmt::Display for Spread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { min, median, max } = self;
-        write!(f, "{median:.2} ({min:.2}–{max:.2})")
     }
 }
 
