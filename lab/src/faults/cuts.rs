@@ -36,6 +36,7 @@ pub(super) async fn black_hole(lab: &Lab) -> Fallible<Verdict> {
         database_timeout: Duration::from_millis(500),
         ..Plan::default()
     };
+    let sessions = u32::try_from(plan.pool)?;
     let mut trial = Trial::begin(lab, "F4", plan).await?;
     let mix = Mix {
         path: "/hurried",
@@ -50,17 +51,16 @@ pub(super) async fn black_hole(lab: &Lab) -> Fallible<Verdict> {
         trial.history.fault("black hole");
         trial.proxy.set_traffic(Traffic::Vanishes);
         if count % 3 == 0 {
-            // A session that waited for another one's rows begins its own time when that one has ended.
+            // A session that waited for another one's rows begins its own time when that one has ended: at worst
+            // all of them wait in a row.
+            let limit = fence * sessions;
             let released = format!(
                 "SELECT NOT EXISTS (SELECT FROM {LOCKS}) AND NOT EXISTS (SELECT FROM {SERVICE_SESSIONS} AND state <> 'idle')"
             );
-            let released = trial.database.until(&released, fence * 2).await;
+            let released = trial.database.until(&released, limit).await;
             trial.expect(
                 released.is_ok(),
-                format!(
-                    "locks and sessions are still held after {:?} in a black hole",
-                    fence * 2
-                ),
+                format!("locks and sessions are still held after {limit:?} in a black hole"),
             );
         } else {
             sleep(Duration::from_millis(trial.rng.u64(20..700))).await;

@@ -94,8 +94,8 @@ pub(super) async fn disk_full(lab: &Lab) -> Fallible<Verdict> {
             let _ = tokio::time::timeout(Duration::from_millis(500), switching).await;
         }
         fs::remove_file(ballast)?;
-        // It may have come back by itself.
-        let _ = cluster.stop_server();
+        // It may have come back by itself, or be at it: that is no time for an orderly stop.
+        let _ = cluster.crash_server();
         cluster.start_server()?;
     }
     load.stop().await;
