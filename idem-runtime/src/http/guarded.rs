@@ -301,10 +301,13 @@ async fn answer<B: Backend>(
     let identified = async { guarded.identify() };
     let identified = caught(policy, "the `scope` or `key` expression", identified).await?;
     let Identified { scope, key: stated } = identified.ok_or(ProblemKind::Internal)?;
-    let scope = scope.map_err(|error| match error {
-        // The client may have chosen it, in the path for example.
-        InvalidScope::TooLong => ProblemKind::ScopeInvalid.into(),
-        InvalidScope::Empty => misconfigured(policy, &error.to_string()),
+    // The client may have chosen it, in the path for example; or an extractor is broken.
+    let scope = scope.map_err(|error| {
+        let Policy {
+            handler, location, ..
+        } = policy;
+        tracing::warn!(handler, location, "the handler did not run: {error}");
+        ProblemKind::ScopeInvalid
     })?;
     let key = match policy.key {
         KeyFrom::Request => Some(
