@@ -21,6 +21,7 @@ use crate::{
     error::{SettingsError, StoreError},
     gate::Gate,
     http::{Executions, Hooks, Problem, ProblemKind},
+    meter,
     model::Record,
     sweep::{self, Sweeper},
 };
@@ -278,6 +279,7 @@ impl<P: Pool> Builder<P> {
 
     /// Makes the handler run again when its error says that a new run may succeed: a serialisation
     /// failure or a deadlock (SQLSTATE 40001, 40P01) that ended up in the service's own error
+    /// type. Three runs at most, each in a transaction of its own, with parameters extracted anew.
     ///
     /// ```
     /// # use idem_runtime::{Idempotency, postgres};
@@ -354,6 +356,7 @@ impl<P: Pool> Builder<P> {
         if self.cache == Some(0) {
             return Err(SettingsError::Zero("`cache`"));
         }
+        meter::describe();
         let inner = Inner {
             backend: self.pool.open(self.options)?,
             gate: Arc::default(),

@@ -6,8 +6,11 @@ use std::{
 };
 
 use actix_web::{
-    Error, FromRequest, HttpRequest, HttpResponse, Responder, dev::Payload,
-    error::ErrorServiceUnavailable, http::header::CONTENT_TYPE, rt, web,
+    Error, FromRequest, HttpRequest, HttpResponse, Responder,
+    dev::Payload,
+    error::ErrorServiceUnavailable,
+    http::{Method, header::CONTENT_TYPE},
+    rt, web,
 };
 use bytes::Bytes;
 use futures_util::{FutureExt, future::LocalBoxFuture};
@@ -27,6 +30,7 @@ use super::{
 use crate::{
     backend::{Backend, Call, Open, Session, Supply},
     gate::Pass,
+    meter,
     model::{
         Fate, Fingerprint, FingerprintInput, Identity, InvalidKey, InvalidScope, Key, KeyFrom,
         KeySource, Policy, Scope, ScopeKey,
@@ -211,6 +215,8 @@ enum Refusal {
     Problem(Problem),
     /// An extractor's or `authorize`'s own answer.
     Own(Error),
+    /// What has become of the request is reported already.
+    Reported(Problem),
 }
 
 impl From<Problem> for Refusal {
@@ -251,17 +257,24 @@ async fn guard<B: Backend>(
     match answer.await {
         Ok(response) => response,
         Err(Refusal::Own(error)) => {
-            span.record("outcome", "rejected");
+            span.in_scope(|| told(policy, &request, "rejected"));
             // An error renders itself, in code of the service's own.
             let rendered = async { HttpResponse::from_error(error) };
             let rendered = caught(policy, "an error's `error_response`", rendered).await;
             rendered.unwrap_or_else(|_| Problem::new(ProblemKind::Internal).to_response())
         }
         Err(Refusal::Problem(problem)) => {
-            span.record("outcome", problem.kind().name());
+            span.in_scope(|| told(policy, &request, problem.kind().name()));
             idempotency.render(&problem, &request)
         }
+        Err(Refusal::Reported(problem)) => idempotency.render(&problem, &request),
     }
+}
+
+/// Names the outcome in the span, and counts it.
+fn told(policy: &Policy, request: &HttpRequest, outcome: &'static str) {
+    Span::current().record("outcome", outcome);
+    meter::answered(|| counted(policy, request), outcome);
 }
 
 /// Does the work in its order: what is slow or fails comes before the database is asked.
@@ -344,7 +357,7 @@ async fn answer<B: Backend>(
                 ttl: policy.ttl,
                 session,
             };
-            if let Some(replay) = known(policy, idempotency, &call) {
+            if let Some(replay) = known(policy, request, idempotency, &call) {
                 return replay;
             }
             let until = Instant::now() + policy.wait;
@@ -352,9 +365,11 @@ async fn answer<B: Backend>(
                 Ok(pass) => Work::Keyed { call, pass, until },
                 Err(Outcome::Mismatch) => {
                     let outcome = contradict(idempotency, &call).await;
-                    return settle(report(policy, outcome), None, advertised);
+                    return settle(report(policy, request, outcome), None, advertised);
                 }
-                Err(outcome) => return settle(report(policy, outcome), None, advertised),
+                Err(outcome) => {
+                    return settle(report(policy, request, outcome), None, advertised);
+                }
             }
         }
     };
@@ -425,7 +440,7 @@ async fn execute<B: Backend>(work: Work, mut runner: Runner<B>, running: Running
         }
     };
     // Also for a client that has hung up.
-    let outcome = report(runner.policy, end.outcome);
+    let outcome = report(runner.policy, &runner.request, end.outcome);
     runner.answer(outcome);
     if let Some(open) = end.open {
         open.give_up().await;
@@ -504,7 +519,7 @@ impl<B: Backend> Runner<B> {
 
 /// Names the outcome in the span and says in the log what went wrong, whether or not somebody still
 /// waits for the answer.
-fn report(policy: &Policy, outcome: Outcome) -> Outcome {
+fn report(policy: &Policy, request: &HttpRequest, outcome: Outcome) -> Outcome {
     let Policy {
         handler, location, ..
     } = policy;
@@ -547,19 +562,21 @@ fn report(policy: &Policy, outcome: Outcome) -> Outcome {
             "store-unavailable"
         }
     };
-    Span::current().record("outcome", name);
+    told(policy, request, name);
     outcome
 }
 
 /// Answers a repeat of an effect that this process remembers.
 fn known<B: Backend>(
     policy: &Policy,
+    request: &HttpRequest,
     idempotency: &Idempotency<B>,
     call: &Call,
 ) -> Option<Result<HttpResponse, Refusal>> {
     let (record, remaining) = idempotency.known(call)?;
     let advertised = idempotency.advertised(remaining);
-    let replay = settle(report(policy, Outcome::Replay(record)), None, None);
+    told(policy, request, "remembered");
+    let replay = settle(Outcome::Replay(record), None, None);
     Some(replay.map(|replay| reply::advertising(replay, advertised)))
 }
 
@@ -590,7 +607,7 @@ fn settle(
         Outcome::Unavailable(_) | Outcome::Exhausted => ProblemKind::StoreUnavailable,
         Outcome::Unknown(_) => ProblemKind::OutcomeUnknown,
     };
-    Err(problem.into())
+    Err(Refusal::Reported(Problem::new(problem)))
 }
 
 /// Names what the key is for. Methods that change nothing have no place here.
@@ -605,17 +622,31 @@ fn operation(policy: &Policy, request: &HttpRequest) -> Result<Cow<'static, str>
             ),
         ));
     }
-    if let Some(name) = policy.operation {
-        return Ok(Cow::Borrowed(name));
-    }
-    let pattern = request.match_pattern().ok_or_else(|| {
+    named(policy, request).ok_or_else(|| {
         misconfigured(
             policy,
             "the request matched no route pattern that could name the operation: write \
              `operation = \"...\"`",
         )
-    })?;
-    Ok(Cow::Owned(format!("{method} {pattern}")))
+    })
+}
+
+/// The operation as it is counted: a client may make up methods, but no operations.
+fn counted(policy: &Policy, request: &HttpRequest) -> Option<Cow<'static, str>> {
+    let usual = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
+    if policy.operation.is_some() || usual.contains(request.method()) {
+        return named(policy, request);
+    }
+    Some(Cow::Borrowed("other"))
+}
+
+/// The operation's own name, or method and route pattern.
+fn named(policy: &Policy, request: &HttpRequest) -> Option<Cow<'static, str>> {
+    if let Some(name) = policy.operation {
+        return Some(Cow::Borrowed(name));
+    }
+    let pattern = request.match_pattern()?;
+    Some(Cow::Owned(format!("{} {pattern}", request.method())))
 }
 
 fn key_of_header(policy: &Policy, request: &HttpRequest) -> Result<Option<Key>, Refusal> {
