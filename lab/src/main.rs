@@ -23,8 +23,9 @@ const USAGE: &str = "usage:
   lab checker [--seed N]
       shows that the checks catch faults that are planted in the framework; needs a build with
       `--features seeded`
-  lab bench [--seconds N] [--rounds N] [--connections N] [--fsync 0|1]
-      measures what the promise costs";
+  lab bench [--profile quick|full] [--only fresh,kinds,open,delays,trips,sizes,writes,growth] [--check] [--report FILE]
+      measures what the promise costs, and prints a line a target; `full` takes about 40 minutes; with `--check` a
+      target that is missed fails the run; plots go beside the report";
 
 fn main() -> ExitCode {
     match run() {
@@ -48,6 +49,10 @@ fn run() -> Fallible<bool> {
         Some("checker") => {
             let plan = faults_plan(arguments)?;
             runtime()?.block_on(faults::check(plan))
+        }
+        Some("serve-contenders") => {
+            bench::serve(&arguments.next().unwrap_or_default())?;
+            Ok(true)
         }
         Some("serve") => {
             service::serve(&arguments.next().unwrap_or_default())?;
@@ -82,12 +87,16 @@ fn faults_plan(mut arguments: impl Iterator<Item = String>) -> Fallible<faults::
 fn bench_plan(mut arguments: impl Iterator<Item = String>) -> Fallible<bench::Plan> {
     let mut plan = bench::Plan::default();
     while let Some(option) = arguments.next() {
-        let value: usize = arguments.next().unwrap_or_default().parse()?;
-        match option.as_str() {
-            "--seconds" => plan.seconds = value.max(1),
-            "--rounds" => plan.rounds = value.max(1),
-            "--fsync" => plan.durable = value != 0,
-            "--connections" => plan.connections = value.max(1),
+        if option == "--check" {
+            plan.check = true;
+            continue;
+        }
+        let value = arguments.next().unwrap_or_default();
+        match (&*option, &*value) {
+            ("--profile", "quick") => plan.full = false,
+            ("--profile", "full") => plan.full = true,
+            ("--only", names) => plan.only = names.split(',').map(ToOwned::to_owned).collect(),
+            ("--report", path) if !path.is_empty() => plan.report = Some(path.into()),
             _ => return Err(USAGE.into()),
         }
     }

@@ -1,18 +1,17 @@
-//! CPU time of the service (with the load generator) and of the database: steadier than rates on a shared machine.
+//! CPU time of the service and of the database: steadier than rates on a shared machine.
 
-use std::{fs, ops::Sub, path::Path, process, time::Duration};
+use std::{fs, ops::Sub, path::Path, time::Duration};
 
-/// CPU time that was used so far.
+/// CPU time that was used so far. Zero where `/proc` does not tell.
 #[derive(Clone, Copy)]
-pub(crate) struct Cpu {
-    pub(crate) service: Duration,
-    pub(crate) database: Duration,
+pub(super) struct Cpu {
+    pub(super) service: Duration,
+    pub(super) database: Duration,
 }
 
 impl Cpu {
-    /// Reads it, for this process and for the server with this data folder. Zero where `/proc` does
-    /// not tell.
-    pub(crate) fn now(data_dir: &Path) -> Self {
+    /// Reads it, for this process and for the server with this data folder.
+    pub(super) fn now(service: u32, data_dir: &Path) -> Self {
         let postmaster = fs::read_to_string(data_dir.join("postmaster.pid")).unwrap_or_default();
         let postmaster = postmaster.lines().next().unwrap_or_default().to_owned();
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -21,7 +20,7 @@ impl Cpu {
             .filter(|stat| stat.parent == postmaster)
             .map(|stat| stat.used)
             .sum();
-        let own = Path::new("/proc").join(process::id().to_string());
+        let own = Path::new("/proc").join(service.to_string());
         Self {
             service: Stat::read(&own).map_or(Duration::ZERO, |stat| stat.used),
             database,

@@ -2,174 +2,179 @@
 
 mod contenders;
 mod cpu;
+mod growth;
 mod load;
+mod plot;
+mod report;
+mod sections;
+mod service;
+mod turns;
 
-use std::{error::Error, net::SocketAddr, sync::mpsc, thread, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
-use actix_web::{App, HttpServer, web};
 use idem_cluster::Cluster;
-use idem_runtime::{Idempotency, postgres};
+use idem_tests::relay::Relay;
 
+pub(crate) use self::service::serve;
+use self::{
+    report::Section,
+    service::{Service, Setup},
+    turns::Rig,
+};
 use crate::Fallible;
 
-use self::{contenders::NAMES, cpu::Cpu};
-
-/// What `ours` has to reach of `floor`.
-const GOAL: f64 = 0.90;
-
-/// How long, how often, and over how many connections.
+/// What is asked for.
+#[derive(Debug, Default)]
 pub(crate) struct Plan {
-    pub(crate) seconds: usize,
-    pub(crate) rounds: usize,
-    pub(crate) connections: usize,
-    /// Whether commits wait for the disk.
-    pub(crate) durable: bool,
+    /// All sizes, rates and connections, instead of what the targets need.
+    pub(crate) full: bool,
+    /// Whether a missed target fails the run.
+    pub(crate) check: bool,
+    /// Only these sections; empty for all.
+    pub(crate) only: Vec<String>,
+    /// Where the report is written; its plots go into a folder of its name beside it.
+    pub(crate) report: Option<PathBuf>,
 }
 
-impl Default for Plan {
-    fn default() -> Self {
-        Self {
-            seconds: 3,
-            rounds: 7,
-            connections: 16,
-            durable: true,
-        }
-    }
-}
+/// The sections, by the names that `--only` takes.
+const SECTIONS: [&str; 8] = [
+    "fresh", "kinds", "open", "delays", "trips", "sizes", "writes", "growth",
+];
 
-/// What one contender showed in one round.
-#[derive(Clone, Copy)]
-struct Shown {
-    per_second: f64,
-    /// Seconds a request, service and database together.
-    cpu: f64,
-}
-
-/// Measures, prints a table, and tells whether the goal was reached.
+/// Measures, prints what came of it and a line a target, and tells whether that is good.
 ///
 /// # Errors
 ///
 /// When a contender fails.
 pub(crate) fn run(plan: &Plan) -> Fallible<bool> {
-    // As in production: an acknowledged commit has reached the disk, unless the plan says otherwise.
-    let durable = if plan.durable { "on" } else { "off" };
+    let unknown = plan.only.iter().find(|name| !SECTIONS.contains(&&***name));
+    if let Some(name) = unknown {
+        return Err(format!(
+            "there is no section {name}: they are {}",
+            SECTIONS.join(", ")
+        )
+        .into());
+    }
+    let folder = plan.report.as_ref().map(|path| path.with_extension(""));
+    if let Some(folder) = &folder {
+        fs::create_dir_all(folder)?;
+    }
+    let plots = folder.as_deref();
+
+    // As in production an acknowledged commit has reached the disk, and torn pages are provided for. What would come by itself at any time, a
+    // checkpoint or a vacuum, comes between rounds or not at all.
     let cluster = Cluster::builder()
-        .setting("fsync", durable)
-        .setting("full_page_writes", durable)
-        .setting("shared_buffers", "256MB")
+        .setting("fsync", "on")
+        .setting("synchronous_commit", "on")
+        .setting("full_page_writes", "on")
+        .setting("shared_buffers", "512MB")
+        .setting("max_wal_size", "32GB")
+        .setting("checkpoint_timeout", "1h")
+        .setting("maintenance_work_mem", "512MB")
+        .setting("autovacuum", "off")
         .start()?;
     cluster.create_database("bench")?;
-    let address = serve(&cluster.url("bench"))?;
+    let sqlite = cluster.data_dir().with_file_name("bench.sqlite");
+    let setup = Setup {
+        database: cluster.url("bench"),
+        sqlite: sqlite.clone(),
+    };
+    let service = Service::start(&setup)?;
+    let relay = Relay::start(cluster.port(), Duration::ZERO);
+    let delayed = Service::start(&Setup {
+        database: relay.url("bench"),
+        ..setup
+    })?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let Plan {
-        seconds,
+    let (rounds, length) = if plan.full {
+        (7, Duration::from_secs(2))
+    } else {
+        (5, Duration::from_secs(1))
+    };
+    let rig = |service| Rig {
+        cluster: &cluster,
+        service,
+        runtime: &runtime,
         rounds,
-        connections,
-        ..
-    } = *plan;
-    let measure = |name: &str, length| {
-        runtime.block_on(load::closed_loop(address, name, connections, length))
+        length,
+    };
+    let near = rig(&service);
+    let far = Rig {
+        rounds: rounds.div_ceil(2),
+        ..rig(&delayed)
     };
 
-    println!(
-        "fresh requests over {connections} connections, {rounds} rounds of {seconds} s each, fsync {durable}"
-    );
-    for name in NAMES {
-        measure(name, Duration::from_secs(1))?; // statement caches, and the first pages
-    }
-    println!("round  contender     /s   p50 ms   p99 ms  service  database (µs of CPU a request)");
-    let mut shown: Vec<Vec<Shown>> = vec![Vec::new(); NAMES.len()];
-    for round in 1..=rounds {
-        cluster.run_sql("bench", "CHECKPOINT")?;
-        // Each round begins with another one, so that none has the better place.
-        for turn in 0..NAMES.len() {
-            let index = (turn + round) % NAMES.len();
-            let (Some(name), Some(shown)) = (NAMES.get(index), shown.get_mut(index)) else {
-                continue;
-            };
-            let before = Cpu::now(&cluster.data_dir());
-            let load = measure(name, Duration::from_secs(seconds as u64))?;
-            let cpu = Cpu::now(&cluster.data_dir()) - before;
-            let a_request = |used: Duration| used.as_secs_f64() / load.requests;
-            let per_second = load.requests / load.took.as_secs_f64();
-            println!(
-                "{round:>5}  {name:<9} {per_second:>7.0} {:>8.2} {:>8.2} {:>8.0} {:>9.0}",
-                load.median.as_secs_f64() * 1e3,
-                load.p99.as_secs_f64() * 1e3,
-                a_request(cpu.service) * 1e6,
-                a_request(cpu.database) * 1e6,
-            );
-            shown.push(Shown {
-                per_second,
-                cpu: a_request(cpu.service + cpu.database),
-            });
+    let mut sections = Vec::new();
+    for name in SECTIONS {
+        if plan.only.is_empty() && !plan.full && matches!(name, "open" | "sizes")
+            || !plan.only.is_empty() && plan.only.iter().all(|only| only != name)
+        {
+            continue;
         }
+        let began = Instant::now();
+        let connections: &[usize] = if plan.full { &[1, 16, 64] } else { &[16] };
+        let section = match name {
+            "fresh" => sections::fresh(&near, connections, plots)?,
+            "kinds" => sections::kinds(&near)?,
+            "open" => sections::open_loop(&near, plots)?,
+            "delays" => sections::delays(&near, &far, &relay, plots)?,
+            "trips" => sections::round_trips(&far, &relay)?,
+            "sizes" => sections::sizes(&near)?,
+            "writes" => sections::writes(&near)?,
+            _ => growth::growth(
+                &cluster,
+                &runtime,
+                &sqlite,
+                plan.full,
+                (rounds, length),
+                plots,
+            )?,
+        };
+        show(&section, began.elapsed());
+        sections.push(section);
     }
-
-    let [bare, floor, recipe, ours] = shown.as_slice() else {
-        return Err("not every contender was measured".into());
-    };
-    println!(
-        "\n{:<26} {:>6} {:>6} {:>6}",
-        "ratio", "min", "median", "max"
-    );
-    let rate = |shown: &Shown| shown.per_second;
-    compare("rate, floor / bare", floor, bare, rate);
-    compare("rate, recipe / bare", recipe, bare, rate);
-    compare("rate, ours / bare", ours, bare, rate);
-    compare("rate, ours / recipe", ours, recipe, rate);
-    let ratio = compare("rate, ours / floor", ours, floor, rate);
-    // A cost: here less is better, so floor stands above.
-    compare("CPU, floor / ours", floor, ours, |shown| shown.cpu);
-    let verdict = if ratio >= GOAL { "ok" } else { "missed" };
-    println!("\nours_of_floor {ratio:.3} {GOAL:.2} {verdict}");
-    Ok(ratio >= GOAL)
+    if let Some(path) = &plan.report {
+        let server = cluster.run_sql("postgres", "SHOW server_version")?;
+        let server = server.split(' ').next().unwrap_or_default();
+        fs::write(path, report::document(&plan.command(), server, &sections))?;
+    }
+    Ok(judge(&sections) || !plan.check)
 }
 
-/// Prints the ratios of the rounds and returns their median.
-fn compare(name: &str, one: &[Shown], other: &[Shown], by: impl Fn(&Shown) -> f64) -> f64 {
-    let ratios = one
-        .iter()
-        .zip(other)
-        .map(|(one, other)| by(one) / by(other));
-    let mut ratios: Vec<_> = ratios.collect();
-    ratios.sort_by(f64::total_cmp);
-    let at = |index: usize| ratios.get(index).copied().unwrap_or(f64::NAN);
-    let (min, median) = (at(0), at(ratios.len() / 2));
-    let max = at(ratios.len().saturating_sub(1));
-    println!("{name:<26} {min:>6.3} {median:>6.3} {max:>6.3}");
-    median
+impl Plan {
+    /// How this is asked for.
+    fn command(&self) -> String {
+        let mut words = vec!["cargo run --release -p lab -- bench".to_owned()];
+        words.extend(self.full.then(|| "--profile full".to_owned()));
+        if !self.only.is_empty() {
+            words.push(format!("--only {}", self.only.join(",")));
+        }
+        let path = self.report.as_ref();
+        words.extend(path.map(|path| format!("--report {}", path.display())));
+        words.join(" ")
+    }
 }
 
-/// Serves all contenders over one pool, in threads of their own.
-fn serve(url: &str) -> Fallible<SocketAddr> {
-    let (sender, started) = mpsc::channel();
-    let url = url.to_owned();
-    thread::spawn(move || {
-        let served = actix_web::rt::System::new().block_on(async {
-            let pool = postgres::pool(&url).max_size(16).open()?;
-            let idempotency = Idempotency::new(pool.clone())?;
-            idempotency.migrate().await?;
-            pool.get().await?.batch_execute(contenders::SCHEMA).await?;
-            let server = HttpServer::new(move || {
-                App::new()
-                    .app_data(web::Data::new(idempotency.clone()))
-                    .app_data(web::Data::new(pool.clone()))
-                    .configure(contenders::routes)
-            })
-            .workers(2)
-            .bind("127.0.0.1:0")?;
-            let address = server.addrs().first().copied().ok_or("no address")?;
-            sender.send(Ok(address))?;
-            server.run().await?;
-            Ok::<(), Box<dyn Error + Send + Sync>>(())
-        });
-        if let Err(error) = served {
-            // The receiver is gone once the server runs.
-            let _ = sender.send(Err(error.to_string()));
-        }
-    });
-    Ok(started.recv()??)
+fn show(section: &Section, took: Duration) {
+    println!(
+        "## {} ({:.0} s)\n\n{}",
+        section.title,
+        took.as_secs_f64(),
+        section.text
+    );
+}
+
+/// Prints the targets and tells whether all were reached.
+fn judge(sections: &[Section]) -> bool {
+    let targets = || sections.iter().flat_map(|section| &section.targets);
+    for target in targets() {
+        println!("{target}");
+    }
+    targets().all(report::Target::is_reached)
 }

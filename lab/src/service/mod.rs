@@ -94,6 +94,8 @@ async fn run(setup: Setup) -> Fallible<()> {
             .configure(handlers::routes)
     })
     .workers(setup.workers)
+    // Slow clients are to stay: actix would soon send those away who dawdle in the head.
+    .client_request_timeout(Duration::from_secs(60))
     .shutdown_signal(async move {
         terminated.recv().await;
         draining.drain().await;
