@@ -1,8 +1,9 @@
 //! What is counted and measured: each request once, in words of a small set, and nothing of what clients have chosen.
 
 #![allow(
+    clippy::indexing_slicing,
     clippy::unwrap_used,
-    reason = "a test whose database cannot be changed has failed"
+    reason = "a test whose database cannot be changed, or that misses a metric, has failed"
 )]
 
 use std::{

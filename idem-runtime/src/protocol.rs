@@ -273,8 +273,7 @@ async fn execute<B: Backend>(
                 // Between the rollback and the second claim a duplicate may have had its effect:
                 // then that is the answer, not the refusal.
                 Ran::Refuse(snapshot) => {
-                    let again = timed(Flight::Claim, open.again(call));
-                    claimed = match Box::pin(again).await {
+                    claimed = match Box::pin(timed(Flight::Claim, open.again(call))).await {
                         Ok(claimed) => {
                             refusal = Some(snapshot);
                             claimed
@@ -282,10 +281,7 @@ async fn execute<B: Backend>(
                         Err(error @ KeepError::Ended) => return Ok(End::not_kept(error)),
                         // This claim is at the endpoint's level, where its snapshot can hide such
                         // an effect to the end: the handler has to answer anew.
-                        Err(error) => {
-                            meter::claimed_again(error.cause());
-                            resolve(backend, call).await?
-                        }
+                        Err(error) => resolve(backend, call, error).await?,
                     };
                     continue;
                 }
@@ -308,8 +304,7 @@ async fn execute<B: Backend>(
             snapshot: &snapshot,
             replaces_expired: expired,
         };
-        let kept = timed(Flight::Keep, open.keep(call, entry)).await;
-        match kept {
+        match timed(Flight::Keep, open.keep(call, entry)).await {
             Ok(()) => {
                 let record = Arc::new(Record {
                     kind,
@@ -321,12 +316,8 @@ async fn execute<B: Backend>(
                 return Ok(End::kept(record));
             }
             Err(error @ (KeepError::InDoubt(_) | KeepError::Overtaken(_))) => {
-                meter::claimed_again(error.cause());
-                let cause = error.into_store_error();
-                noticed(&cause);
-                tracing::debug!(%cause, "in doubt or overtaken: claiming the key again");
                 in_doubt = true;
-                claimed = resolve(backend, call).await?;
+                claimed = resolve(backend, call, error).await?;
             }
             Err(error) => return Ok(End::not_kept(error)),
         }
@@ -430,7 +421,15 @@ async fn claim<B: Backend>(
 }
 
 /// Claims the key to find out what became of a transaction, also while the database restarts.
-async fn resolve<B: Backend>(backend: &B, call: &Call) -> Result<Claimed<B::Open>, StoreError> {
+async fn resolve<B: Backend>(
+    backend: &B,
+    call: &Call,
+    error: KeepError,
+) -> Result<Claimed<B::Open>, StoreError> {
+    meter::claimed_again(error.cause());
+    let cause = error.into_store_error();
+    noticed(&cause);
+    tracing::debug!(%cause, "in doubt or overtaken: claiming the key again");
     let until = Instant::now() + RESOLVE;
     loop {
         match Box::pin(claim(backend, call, until, || true)).await {
