@@ -418,7 +418,7 @@ async fn neither_key_nor_scope_nor_body_nor_path_is_logged_at_any_level() {
         .assert_problem(400, "key-invalid");
     request("marker-key", "", "marker-body")
         .await
-        .assert_problem(500, "internal");
+        .assert_problem(400, "scope-invalid");
     // The store fails.
     database.run_sql(Engine::REFUSE_CREATED).unwrap();
     request("marker-key-2", "marker-scope", "marker-body")

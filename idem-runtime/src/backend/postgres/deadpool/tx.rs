@@ -238,22 +238,36 @@ impl Tx {
             let commit = connection.batch_execute("COMMIT").await;
             return judge(last(&connection).await, commit);
         }
+        let mut committing = false;
         let flight = async {
             let commit = connection.batch_execute("COMMIT");
             let mut last = pin!(last(&connection));
             // The first poll sends it. What cannot even be sent must not be followed by a COMMIT:
             // then closing the connection rolls back.
             match last.as_mut().now_or_never() {
-                None => Ok(join(last, commit).await),
-                Some(Ok(())) => Ok((Ok(()), commit.await)),
+                None => {
+                    let last = async {
+                        let answer = last.await;
+                        committing = true;
+                        answer
+                    };
+                    Ok(join(last, commit).await)
+                }
+                Some(Ok(())) => {
+                    committing = true;
+                    Ok((Ok(()), commit.await))
+                }
                 Some(Err(error)) => Err(error),
             }
         };
         let Ok(sent) = timeout(shared.settings.timeout, flight).await else {
             // COMMIT may wait for a standby. It is never cancelled: that would commit it here and
             // not there. Until the server answers, it is at work for this connection, which keeps
-            // its place in the pool: otherwise each request would leave one more behind.
-            tokio::spawn(roll_back(connection, fence));
+            // its place in the pool: otherwise each request would leave one more behind. If it has
+            // not come to COMMIT, closing the connection ends the transaction sooner.
+            if committing {
+                tokio::spawn(roll_back(connection, fence));
+            }
             return Err(KeepError::InDoubt(StoreError::TimedOut(
                 shared.settings.timeout,
             )));
