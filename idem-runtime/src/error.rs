@@ -12,7 +12,8 @@ pub enum StoreError {
     /// No connection became free within the pool's wait timeout.
     #[error(
         "no pooled connection became free within the pool's wait timeout: too many requests at \
-         once, or a handler that takes a second connection from the same pool"
+         once, a handler that takes a second connection from the same pool, or COMMITs that the \
+         server does not answer (is a synchronous standby gone?)"
     )]
     Busy,
     /// SQLite's one writer was somebody else for too long.

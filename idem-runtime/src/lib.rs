@@ -41,6 +41,7 @@
 //! | `sqlx-postgres` | no | PostgreSQL through sqlx |
 //! | `sqlite` | no | SQLite through sqlx |
 //! | `compress` | yes | request bodies in gzip, deflate, brotli and zstd; without it they are answered 415 |
+//! | `metrics` | no | counters and histograms through the facade `metrics`; `docs/operations.md` lists them. Install a recorder before the `Idempotency` is built |
 //! | `utoipa` | no | [`openapi::Idempotent`]: OpenAPI documents that say what the attributes say |
 //! | `uuid` | no | `uuid::Uuid` as a scope and as a key |
 
@@ -54,6 +55,7 @@ mod cache;
 mod error;
 mod gate;
 mod http;
+mod meter;
 mod model;
 #[cfg(feature = "utoipa")]
 pub mod openapi;

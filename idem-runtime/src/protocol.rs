@@ -12,6 +12,7 @@ use crate::{
     cache::{Cache, Since},
     error::StoreError,
     gate::{Entered, Gate, Pass, State, Verdict},
+    meter::{self, Cause, Flight, timed},
     model::{Decision, Fate, Fingerprint, Found, Kind, Record, Snapshot, decide},
 };
 
@@ -144,7 +145,7 @@ pub(crate) async fn contradict<B: Backend>(backend: &B, call: &Call) -> End<B::O
         locked,
         found,
         ..
-    } = match backend.look(call).await {
+    } = match timed(Flight::Claim, backend.look(call)).await {
         Ok(claimed) => claimed,
         Err(error) => {
             return End::new(Outcome::Unavailable(Arc::new(error)), Verdict::Free, None);
@@ -267,7 +268,7 @@ async fn execute<B: Backend>(
                 // Between the rollback and the second claim a duplicate may have had its effect:
                 // then that is the answer, not the refusal.
                 Ran::Refuse(snapshot) => {
-                    claimed = match Box::pin(open.again(call)).await {
+                    claimed = match Box::pin(timed(Flight::Claim, open.again(call))).await {
                         Ok(claimed) => {
                             refusal = Some(snapshot);
                             claimed
@@ -275,11 +276,12 @@ async fn execute<B: Backend>(
                         Err(error @ KeepError::Ended) => return Ok(End::not_kept(error)),
                         // This claim is at the endpoint's level, where its snapshot can hide such
                         // an effect to the end: the handler has to answer anew.
-                        Err(_) => resolve(backend, call).await?,
+                        Err(error) => resolve(backend, call, error).await?,
                     };
                     continue;
                 }
                 Ran::Again => {
+                    meter::claimed_again(Cause::Retryable);
                     open.give_up().await;
                     let again = claim(backend, call, until, || handler.is_wanted());
                     claimed = Box::pin(again).await?;
@@ -297,7 +299,7 @@ async fn execute<B: Backend>(
             snapshot: &snapshot,
             replaces_expired: expired,
         };
-        match open.keep(call, entry).await {
+        match timed(Flight::Keep, open.keep(call, entry)).await {
             Ok(()) => {
                 let record = Arc::new(Record {
                     kind,
@@ -308,11 +310,9 @@ async fn execute<B: Backend>(
                 remember(&record);
                 return Ok(End::kept(record));
             }
-            Err(KeepError::InDoubt(cause) | KeepError::Overtaken(cause)) => {
-                noticed(&cause);
-                tracing::debug!(%cause, "in doubt or overtaken: claiming the key again");
+            Err(error @ (KeepError::InDoubt(_) | KeepError::Overtaken(_))) => {
                 in_doubt = true;
-                claimed = resolve(backend, call).await?;
+                claimed = resolve(backend, call, error).await?;
             }
             Err(error) => return Ok(End::not_kept(error)),
         }
@@ -325,14 +325,14 @@ pub(crate) async fn run_unrecorded<B: Backend>(
     session: &Session,
     handler: &mut impl Handler<B::Open>,
 ) -> End<B::Open> {
-    let mut open = match backend.begin(session).await {
+    let mut open = match timed(Flight::Claim, backend.begin(session)).await {
         Ok(open) => open,
         Err(error) => {
             return End::new(Outcome::Unavailable(Arc::new(error)), Verdict::Free, None);
         }
     };
     match handler.run(&mut open, true).await {
-        Ran::Commit(_) => match open.commit().await {
+        Ran::Commit(_) => match timed(Flight::Keep, open.commit()).await {
             Ok(()) => End::new(Outcome::Answer(Fate::Commit), Verdict::Free, None),
             Err(error) => End::not_kept(error),
         },
@@ -405,7 +405,7 @@ async fn claim<B: Backend>(
     wanted: impl Fn() -> bool,
 ) -> Result<Claimed<B::Open>, StoreError> {
     loop {
-        let claimed = backend.claim(call).await?;
+        let claimed = timed(Flight::Claim, backend.claim(call)).await?;
         let decision = decide(&claimed.found, &call.fingerprint, claimed.locked);
         if !matches!(decision, Decision::Busy) || Instant::now() >= until || !wanted() {
             return Ok(claimed);
@@ -416,7 +416,15 @@ async fn claim<B: Backend>(
 }
 
 /// Claims the key to find out what became of a transaction, also while the database restarts.
-async fn resolve<B: Backend>(backend: &B, call: &Call) -> Result<Claimed<B::Open>, StoreError> {
+async fn resolve<B: Backend>(
+    backend: &B,
+    call: &Call,
+    error: KeepError,
+) -> Result<Claimed<B::Open>, StoreError> {
+    meter::claimed_again(error.cause());
+    let cause = error.into_store_error();
+    noticed(&cause);
+    tracing::debug!(%cause, "in doubt or overtaken: claiming the key again");
     let until = Instant::now() + RESOLVE;
     loop {
         match Box::pin(claim(backend, call, until, || true)).await {

@@ -21,6 +21,7 @@ use crate::{
     error::{SettingsError, StoreError},
     gate::Gate,
     http::{Executions, Hooks, Problem, ProblemKind},
+    meter,
     model::Record,
     sweep::{self, Sweeper},
 };
@@ -96,16 +97,20 @@ impl<B: Backend> Idempotency<B> {
     /// Creates the record table, or completes it after an upgrade. Several instances can call it at
     /// once.
     ///
+    /// A PostgreSQL server has to take it up within `database_timeout`, and has ten minutes for it
+    /// and for the instances before, since a migration may take long for good reason.
+    ///
     /// # Errors
     ///
-    /// When the database cannot be reached, or the role may not create tables: then apply
-    /// `MIGRATIONS` with a tool of your own.
+    /// When the database cannot be reached, or the role may not create tables, or it takes longer
+    /// than that: then apply `MIGRATIONS` with a tool of your own.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         self.inner.backend.migrate().await
     }
 
     /// Checks at start what the protocol relies on: the record table, the role's rights, the
-    /// server, and whether the statement mode fits what stands between. It changes nothing.
+    /// server, and whether the statement mode fits what stands between. It changes nothing. A
+    /// PostgreSQL server has to answer within `database_timeout`.
     ///
     /// # Errors
     ///
@@ -351,6 +356,7 @@ impl<P: Pool> Builder<P> {
         if self.cache == Some(0) {
             return Err(SettingsError::Zero("`cache`"));
         }
+        meter::describe();
         let inner = Inner {
             backend: self.pool.open(self.options)?,
             gate: Arc::default(),
@@ -425,6 +431,10 @@ impl<P: Pool<Options = Options>> Builder<P> {
     /// Sets how long the database may take for one flight of the framework's own statements
     /// (default 5 s). A claim that takes longer is answered 503; a COMMIT that takes longer is in
     /// doubt, and resolved by a new claim.
+    ///
+    /// The connection of such a COMMIT keeps its place in the pool until the server has answered
+    /// it, but no longer than the handler's `timeout` and twice this: while a synchronous standby is
+    /// gone, the server is not left with ever more sessions that wait for it.
     pub fn database_timeout(mut self, limit: Duration) -> Self {
         self.options.timeout = limit;
         self

@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use tokio::{task::JoinHandle, time::sleep};
 
-use crate::{backend::Backend, error::StoreError};
+use crate::{backend::Backend, error::StoreError, meter};
 
 /// How many records one statement deletes: short transactions that disturb nobody.
 const BATCH: u32 = 1_000;
@@ -20,6 +20,7 @@ pub(crate) async fn all(backend: &impl Backend) -> Result<u64, StoreError> {
     let mut swept = 0;
     loop {
         let batch = backend.sweep(BATCH).await?;
+        meter::swept(batch);
         swept += batch;
         if batch < u64::from(BATCH) {
             return Ok(swept);

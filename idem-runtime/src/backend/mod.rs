@@ -22,6 +22,7 @@ use bytes::Bytes;
 
 use crate::{
     error::{SettingsError, StoreError},
+    meter::{self, Cause},
     model::{Fingerprint, Found, Identity, Isolation, Kind, Record, Snapshot},
 };
 
@@ -32,6 +33,7 @@ static LOSSES: AtomicU64 = AtomicU64::new(0);
 /// forgotten what it had acknowledged.
 pub(crate) fn lost() {
     LOSSES.fetch_add(1, Ordering::Release);
+    meter::lost();
 }
 
 /// Tells how many connections were lost since the process began.
@@ -276,6 +278,15 @@ pub enum KeepError {
 }
 
 impl KeepError {
+    /// Says why the key has to be claimed again.
+    pub(crate) fn cause(&self) -> Cause {
+        match self {
+            Self::InDoubt(_) => Cause::LostCommit,
+            Self::Overtaken(StoreError::Conflict(_)) => Cause::Serialization,
+            _ => Cause::Overtaken,
+        }
+    }
+
     /// Says it of a transaction of the framework's own, which no handler can have ended.
     pub(crate) fn into_store_error(self) -> StoreError {
         match self {

@@ -10,8 +10,11 @@ use std::{
 };
 
 use actix_web::{
-    Error, FromRequest, HttpRequest, HttpResponse, Responder, dev::Payload,
-    error::ErrorServiceUnavailable, http::header::CONTENT_TYPE, rt, web,
+    Error, FromRequest, HttpRequest, HttpResponse, Responder,
+    dev::Payload,
+    error::ErrorServiceUnavailable,
+    http::{Method, header::CONTENT_TYPE},
+    rt, web,
 };
 use bytes::Bytes;
 use futures_util::{FutureExt, future::LocalBoxFuture};
@@ -31,6 +34,7 @@ use super::{
 use crate::{
     backend::{Backend, Call, Open, Session, Supply},
     gate::Pass,
+    meter,
     model::{
         Fate, Fingerprint, FingerprintInput, Identity, InvalidKey, InvalidScope, Key, KeyFrom,
         KeySource, Policy, Scope, ScopeKey,
@@ -182,6 +186,8 @@ enum Refusal {
     Problem(Problem),
     /// An extractor's or `authorize`'s own answer.
     Own(Error),
+    /// What has become of the request is reported already.
+    Reported(Problem),
 }
 
 impl From<Problem> for Refusal {
@@ -222,17 +228,24 @@ async fn guard<B: Backend>(
     match answer.await {
         Ok(response) => response,
         Err(Refusal::Own(error)) => {
-            span.record("outcome", "rejected");
+            span.in_scope(|| told(policy, &request, "rejected"));
             // An error renders itself, in code of the service's own.
             let rendered = async { HttpResponse::from_error(error) };
             let rendered = caught(policy, "an error's `error_response`", rendered).await;
             rendered.unwrap_or_else(|_| Problem::new(ProblemKind::Internal).to_response())
         }
         Err(Refusal::Problem(problem)) => {
-            span.record("outcome", problem.kind().name());
+            span.in_scope(|| told(policy, &request, problem.kind().name()));
             idempotency.render(&problem, &request)
         }
+        Err(Refusal::Reported(problem)) => idempotency.render(&problem, &request),
     }
+}
+
+/// Names the outcome in the span, and counts it.
+fn told(policy: &Policy, request: &HttpRequest, outcome: &'static str) {
+    Span::current().record("outcome", outcome);
+    meter::answered(|| counted(policy, request), outcome);
 }
 
 /// Does the work in its order: what is slow or fails comes before the database is asked.
@@ -272,10 +285,13 @@ async fn answer<B: Backend>(
     let identified = async { guarded.identify() };
     let identified = caught(policy, "the `scope` or `key` expression", identified).await?;
     let Identified { scope, key: stated } = identified.ok_or(ProblemKind::Internal)?;
-    let scope = scope.map_err(|error| match error {
-        // The client may have chosen it, in the path for example.
-        InvalidScope::TooLong => ProblemKind::ScopeInvalid.into(),
-        InvalidScope::Empty => misconfigured(policy, &error.to_string()),
+    // The client may have chosen it, in the path for example; or an extractor is broken.
+    let scope = scope.map_err(|error| {
+        let Policy {
+            handler, location, ..
+        } = policy;
+        tracing::warn!(handler, location, "the handler did not run: {error}");
+        ProblemKind::ScopeInvalid
     })?;
     let key = match policy.key {
         KeyFrom::Request => Some(
@@ -313,7 +329,7 @@ async fn answer<B: Backend>(
                 ttl: policy.ttl,
                 session,
             };
-            if let Some(replay) = known(policy, idempotency, &call) {
+            if let Some(replay) = known(policy, request, idempotency, &call) {
                 return replay;
             }
             let until = Instant::now() + policy.wait;
@@ -321,9 +337,11 @@ async fn answer<B: Backend>(
                 Ok(pass) => Work::Keyed { call, pass, until },
                 Err(Outcome::Mismatch) => {
                     let outcome = contradict(idempotency, &call).await;
-                    return settle(report(policy, outcome), None, advertised);
+                    return settle(report(policy, request, outcome), None, advertised);
                 }
-                Err(outcome) => return settle(report(policy, outcome), None, advertised),
+                Err(outcome) => {
+                    return settle(report(policy, request, outcome), None, advertised);
+                }
             }
         }
     };
@@ -396,7 +414,7 @@ async fn execute<B: Backend>(work: Work, mut runner: Runner<B>, running: Running
         }
     };
     // Also for a client that has hung up.
-    let outcome = report(runner.policy, end.outcome);
+    let outcome = report(runner.policy, &runner.request, end.outcome);
     runner.answer(outcome);
     if let Some(open) = end.open {
         open.give_up().await;
@@ -490,7 +508,7 @@ impl<B: Backend> Runner<B> {
 
 /// Names the outcome in the span and says in the log what went wrong, whether or not somebody still
 /// waits for the answer.
-fn report(policy: &Policy, outcome: Outcome) -> Outcome {
+fn report(policy: &Policy, request: &HttpRequest, outcome: Outcome) -> Outcome {
     let Policy {
         handler, location, ..
     } = policy;
@@ -533,19 +551,21 @@ fn report(policy: &Policy, outcome: Outcome) -> Outcome {
             "store-unavailable"
         }
     };
-    Span::current().record("outcome", name);
+    told(policy, request, name);
     outcome
 }
 
 /// Answers a repeat of an effect that this process remembers.
 fn known<B: Backend>(
     policy: &Policy,
+    request: &HttpRequest,
     idempotency: &Idempotency<B>,
     call: &Call,
 ) -> Option<Result<HttpResponse, Refusal>> {
     let (record, remaining) = idempotency.known(call)?;
     let advertised = idempotency.advertised(remaining);
-    let replay = settle(report(policy, Outcome::Replay(record)), None, None);
+    told(policy, request, "remembered");
+    let replay = settle(Outcome::Replay(record), None, None);
     Some(replay.map(|replay| reply::advertising(replay, advertised)))
 }
 
@@ -576,7 +596,7 @@ fn settle(
         Outcome::Unavailable(_) | Outcome::Exhausted => ProblemKind::StoreUnavailable,
         Outcome::Unknown(_) => ProblemKind::OutcomeUnknown,
     };
-    Err(problem.into())
+    Err(Refusal::Reported(Problem::new(problem)))
 }
 
 /// Names what the key is for. Methods that change nothing have no place here.
@@ -591,17 +611,31 @@ fn operation(policy: &Policy, request: &HttpRequest) -> Result<Cow<'static, str>
             ),
         ));
     }
-    if let Some(name) = policy.operation {
-        return Ok(Cow::Borrowed(name));
-    }
-    let pattern = request.match_pattern().ok_or_else(|| {
+    named(policy, request).ok_or_else(|| {
         misconfigured(
             policy,
             "the request matched no route pattern that could name the operation: write \
              `operation = \"...\"`",
         )
-    })?;
-    Ok(Cow::Owned(format!("{method} {pattern}")))
+    })
+}
+
+/// The operation as it is counted: a client may make up methods, but no operations.
+fn counted(policy: &Policy, request: &HttpRequest) -> Option<Cow<'static, str>> {
+    let usual = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
+    if policy.operation.is_some() || usual.contains(request.method()) {
+        return named(policy, request);
+    }
+    Some(Cow::Borrowed("other"))
+}
+
+/// The operation's own name, or method and route pattern.
+fn named(policy: &Policy, request: &HttpRequest) -> Option<Cow<'static, str>> {
+    if let Some(name) = policy.operation {
+        return Some(Cow::Borrowed(name));
+    }
+    let pattern = request.match_pattern()?;
+    Some(Cow::Owned(format!("{} {pattern}", request.method())))
 }
 
 fn key_of_header(policy: &Policy, request: &HttpRequest) -> Result<Option<Key>, Refusal> {

@@ -30,7 +30,7 @@ kinds! {
         KeyMissing,
         /// The idempotency key is malformed, or given twice (400).
         KeyInvalid,
-        /// The owner of the key, as the request names it, is longer than 512 bytes (400).
+        /// The owner of the key, as the request names it, is empty or longer than 512 bytes (400).
         ScopeInvalid,
         /// A question for a key's status that cannot be understood (400).
         QueryInvalid,
@@ -112,8 +112,8 @@ impl ProblemKind {
             Self::ScopeInvalid => (
                 StatusCode::BAD_REQUEST,
                 "scope-invalid",
-                "Owner of the idempotency key too long",
-                "What the request names as the owner of its idempotency key is longer than 512 bytes.",
+                "Owner of the idempotency key invalid",
+                "What the request names as the owner of its idempotency key is empty or longer than 512 bytes.",
                 None,
             ),
             Self::QueryInvalid => (

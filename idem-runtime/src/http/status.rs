@@ -107,12 +107,9 @@ async fn answer<B: Backend>(
     scope: Result<Scope, InvalidScope>,
     request: &HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let scope = scope.map_err(|error| match error {
-        InvalidScope::TooLong => Problem::new(ProblemKind::ScopeInvalid),
-        InvalidScope::Empty => {
-            tracing::error!("the resource of keys' status: {error}");
-            Problem::new(ProblemKind::Internal)
-        }
+    let scope = scope.map_err(|error| {
+        tracing::warn!("a key's status: {error}");
+        Problem::new(ProblemKind::ScopeInvalid)
     })?;
     let not_understood = || Problem::new(ProblemKind::QueryInvalid);
     let with_answer = match request.query_string() {

@@ -79,6 +79,13 @@ pub enum InvalidScope {
 /// # let _ = Account { tenant: String::new(), id: 1, display_name: String::new() }.display_name;
 /// ```
 ///
+/// A value with an empty part, or longer than 512 bytes once it is written, is nobody: the request is
+/// answered 400, `scope-invalid`, before the handler or the database hears of it. Often the client has
+/// chosen such a value, in the path for example. Where the service itself has made it, say an
+/// extractor that takes a session without a user for one, the same answer keeps strangers out of
+/// each other's scope, and a line in the log at level WARN names the handler: an extractor of a
+/// service should refuse nobody with an answer of its own, 401 for example.
+///
 /// Two values that are different owners must write different parts. There is no implementation
 /// for `Option`: an anonymous caller has no scope of its own, and one scope for all of them would
 /// replay the answers of one to another.

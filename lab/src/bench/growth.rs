@@ -73,22 +73,22 @@ pub(super) fn growth(
     };
     let both = &[BTREE, BRIN];
     let fillings = if full {
-        let many = usual(10_000_000);
+        let some = usual(1_000_000);
         vec![
             usual(0),
-            usual(1_000_000),
-            Filling {
-                indexes: both,
-                ..many
-            },
+            some,
             Filling {
                 keys: Keys::Ordered,
-                ..many
+                ..some
             },
             Filling {
                 mixed: true,
                 indexes: both,
-                ..many
+                ..some
+            },
+            Filling {
+                indexes: both,
+                ..usual(10_000_000)
             },
         ]
     } else {

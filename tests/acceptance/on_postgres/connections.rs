@@ -86,7 +86,7 @@ async fn nothing_that_is_set_for_a_request_stays_with_its_connection() {
     }
 }
 
-fn own_cluster() -> (Cluster, String) {
+pub(super) fn own_cluster() -> (Cluster, String) {
     let cluster = Cluster::start().unwrap();
     cluster.create_database("shop").unwrap();
     cluster.run_sql("shop", Engine::TABLES).unwrap();
@@ -94,7 +94,7 @@ fn own_cluster() -> (Cluster, String) {
     (cluster, url)
 }
 
-fn effects_and_records(cluster: &Cluster) -> String {
+pub(super) fn effects_and_records(cluster: &Cluster) -> String {
     let count = "SELECT (SELECT count(*) FROM effects), (SELECT count(*) FROM idem.records)";
     cluster.run_sql("shop", count).unwrap()
 }

@@ -14,10 +14,14 @@ use idem_tests::{
     },
 };
 use reqwest::StatusCode;
+use tokio::task::JoinSet;
 
 use super::{
     Kind, Pool,
-    shared::{Database, PROGRAM, Service, Setup, database, process},
+    connections::{effects_and_records, own_cluster},
+    shared::{
+        Database, PROGRAM, Service, Setup, assert_whole, connections::pool_of, database, process,
+    },
 };
 
 fn relayed_limits(builder: Builder<Pool>) -> Builder<Pool> {
@@ -182,11 +186,17 @@ async fn commit_that_is_swallowed_is_a_503_in_time_and_a_later_repeat_runs() {
 
 /// Lets every COMMIT take a second.
 fn slow_to_commit(database: &Database) {
-    let slow = "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS \
-                'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'; \
-                CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED \
-                FOR EACH ROW EXECUTE FUNCTION dawdle()";
-    database.run_sql(slow).unwrap();
+    commit_takes(database, 1);
+}
+
+fn commit_takes(database: &Database, seconds: u32) {
+    let slow = format!(
+        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END'; \
+         CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION dawdle()"
+    );
+    database.run_sql(&slow).unwrap();
 }
 
 #[tokio::test]
@@ -221,11 +231,9 @@ async fn process_killed_after_its_commit_has_done_the_work_and_the_repeat_is_a_r
     );
 }
 
-/// Loses the answer to a COMMIT that takes a second, and returns the answer of the repeats.
-async fn repeat_after_a_swallowed_answer(
-    configure: fn(Builder<Pool>) -> Builder<Pool>,
-) -> (Relayed, Reply) {
-    let relayed = Relayed::with(slow_to_commit, configure).await;
+#[tokio::test]
+async fn commit_whose_answer_is_swallowed_is_a_503_in_time_and_a_later_repeat_is_a_replay() {
+    let relayed = Relayed::with(slow_to_commit, relayed_limits).await;
     let script = Script::default();
     let request = relayed.service.client.request("/effects").key("k");
     let start = Instant::now();
@@ -241,24 +249,78 @@ async fn repeat_after_a_swallowed_answer(
         .run_sql("DROP FUNCTION dawdle() CASCADE")
         .unwrap();
     let reply = relayed.post(&script).await;
-    relayed.assert_settled(&script, &reply, 1).await;
-    (relayed, reply)
-}
-
-#[tokio::test]
-async fn commit_whose_answer_is_swallowed_is_a_503_in_time_and_a_later_repeat_is_a_replay() {
-    let unchecked =
-        |builder: Builder<Pool>| relayed_limits(builder).connection_check_interval(Duration::ZERO);
-    let (relayed, reply) = repeat_after_a_swallowed_answer(unchecked).await;
     reply.assert(StatusCode::CREATED, true);
     assert_eq!(relayed.service.executions.get(), 1);
+    relayed.assert_settled(&script, &reply, 1).await;
 }
 
+/// Its place in the pool is free then, and the server notices that nobody waits for it any more.
 #[tokio::test]
-async fn commit_that_the_server_gives_up_since_its_client_has_gone_runs_at_the_repeat() {
-    let (relayed, reply) = repeat_after_a_swallowed_answer(relayed_limits).await;
-    reply.assert(StatusCode::CREATED, false);
-    assert_eq!(relayed.service.executions.get(), 2);
+async fn commit_without_an_answer_gives_its_connection_up_after_the_fence() {
+    let relayed = Relayed::with(|database| commit_takes(database, 60), relayed_limits).await;
+    let start = Instant::now();
+    let script = Script::default();
+    // Its handler may take 1 s, and each flight half a second.
+    let hurried = |key: &str| {
+        let request = relayed.service.client.request("/hurried").key(key);
+        request.script(&script).send()
+    };
+    let (one, two) = tokio::join!(hurried("one"), hurried("two"));
+    one.assert_problem(503, "store-unavailable");
+    two.assert_problem(503, "store-unavailable");
+    relayed.database.until_asleep_in_sql(0).await;
+    let ended = start.elapsed();
+    assert!(ended > Duration::from_secs(2) && ended < BOUND, "{ended:?}");
+    relayed
+        .database
+        .run_sql("DROP FUNCTION dawdle() CASCADE")
+        .unwrap();
+    for key in ["one", "two"] {
+        hurried(key).await.assert(StatusCode::CREATED, false);
+    }
+    assert_whole(&relayed.service.pool).await;
+    relayed.database.assert_clean(2).await;
+}
+
+/// Otherwise each request would leave a session behind that waits for the standby, until the server takes no more.
+#[tokio::test]
+async fn commits_that_wait_for_a_standby_keep_their_connections_and_no_more_are_opened() {
+    let (cluster, url) = own_cluster();
+    let setup = Setup {
+        configure: |builder| builder.database_timeout(Duration::from_millis(500)),
+        ..pool_of(2)
+    };
+    let service = Service::with(&url, setup).await;
+    service.idempotency.migrate().await.unwrap();
+    let run = |statement| cluster.run_sql("shop", statement).unwrap();
+    run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    run("SELECT pg_reload_conf()");
+    let mut sent = JoinSet::new();
+    for number in 0..12 {
+        let request = service.client.request("/effects");
+        let request = request.key(&format!("k{number}"));
+        sent.spawn(request.script(&Script::default()).send());
+    }
+    for reply in sent.join_all().await {
+        reply.assert_problem(503, "store-unavailable");
+    }
+    let sessions = "SELECT count(*), count(*) FILTER (WHERE wait_event = 'SyncRep') FROM pg_stat_activity \
+                    WHERE datname = 'shop' AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    assert_eq!(run(sessions), "2|2");
+
+    run("ALTER SYSTEM RESET synchronous_standby_names");
+    run("SELECT pg_reload_conf()");
+    assert_whole(&service.pool).await;
+    for number in 0..12 {
+        let reply = service
+            .post(&format!("k{number}"), &Script::default())
+            .await;
+        assert_eq!(reply.status, 201);
+    }
+    assert_eq!(effects_and_records(&cluster), "12|12");
+    assert_eq!(service.executions.get(), 12);
+    // They went back, and were not opened anew.
+    assert_eq!(run(sessions), "2|0");
 }
 
 /// The server's last word on such a session is an error, and yet no proof that it rolled back.

@@ -1,15 +1,15 @@
 //! The record table: how it comes about, what is said where it is missing, and the rights on it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use idem_runtime::{Idempotency, SettingsError, StoreError};
-use idem_tests::{kinds::Kind as _, service::script::Script};
+use idem_tests::{kinds::Kind as _, relay::Relay, service::script::Script};
 use reqwest::StatusCode;
 use tokio::task::JoinSet;
 
 use super::{
     Kind, MIGRATIONS,
-    shared::{Database, Service, Setup, database, guard},
+    shared::{Database, Service, Setup, assert_whole, database, guard},
 };
 
 /// Everything that there is to know about the tables of a schema, but its name.
@@ -142,6 +142,65 @@ async fn schema_s_name_cannot_carry_sql() {
         );
         assert!(error.to_string().contains("`a`-`z`"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn check_and_migrations_end_in_time_when_packets_vanish() {
+    let database = database();
+    let relay = Relay::start(database.engine().port(), Duration::ZERO);
+    let setup = Setup {
+        pool: 2,
+        pool_wait: Duration::from_secs(1),
+        configure: |builder| builder.database_timeout(Duration::from_millis(500)),
+        ..Setup::default()
+    };
+    let service = Service::with(&relay.url(database.engine().name()), setup).await;
+    let idempotency = &service.idempotency;
+    // Over a connection that is there, and over one that cannot be made.
+    for warm in [true, false] {
+        if warm {
+            idempotency.verify_schema().await.unwrap();
+        }
+        relay.black_hole(true);
+        let start = Instant::now();
+        for ended in [
+            idempotency.verify_schema().await,
+            idempotency.migrate().await,
+        ] {
+            let error = ended.unwrap_err();
+            let late = matches!(error, StoreError::TimedOut(_) | StoreError::Unreachable(_));
+            assert!(late || matches!(error, StoreError::Busy), "{error}");
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            start.elapsed()
+        );
+    }
+    relay.black_hole(false);
+    idempotency.migrate().await.unwrap();
+    idempotency.verify_schema().await.unwrap();
+    assert_whole(&service.pool).await;
+}
+
+#[tokio::test]
+async fn migrations_wait_long_for_those_of_another_instance_but_not_for_ever() {
+    let database = Database::empty();
+    let other = Kind::pool(&database.url(), 1, Duration::from_secs(1)).await;
+    let migrating = "SELECT pg_advisory_lock(1768187245)";
+    Kind::run(&other, migrating).await.unwrap();
+    let idempotency = guard(&database.url()).await;
+    let migrated = tokio::spawn(async move { idempotency.migrate().await });
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'";
+    database.until(waiting, "1").await;
+    // From here on time passes as fast as nothing happens.
+    tokio::time::pause();
+    let start = tokio::time::Instant::now();
+    let error = migrated.await.unwrap().unwrap_err();
+    assert!(matches!(error, StoreError::TimedOut(_)), "{error}");
+    let minutes = start.elapsed().as_secs() / 60;
+    assert!((5..60).contains(&minutes), "{minutes} minutes");
+    database.until(waiting, "0").await;
 }
 
 /// The URL of the database for a role that may do what this SQL says.

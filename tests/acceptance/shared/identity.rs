@@ -180,7 +180,7 @@ async fn request_without_an_owner_is_not_executed() {
         .script(&Script::default())
         .send()
         .await
-        .assert_problem(500, "internal");
+        .assert_problem(400, "scope-invalid");
     assert_eq!((service.executions.get(), database.records()), (0, 0));
 }
 

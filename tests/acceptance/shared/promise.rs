@@ -1,9 +1,12 @@
 //! What becomes of the handler's writes, its answer and the key, by the status: the table of the promise.
 
-use idem_tests::service::script::{Script, Step};
+use idem_tests::service::{
+    handlers::UNRENDERABLE,
+    script::{Script, Step},
+};
 use reqwest::StatusCode;
 
-use super::{Service, database};
+use super::{Service, Setup, assert_whole, database};
 
 #[tokio::test]
 async fn a_success_is_executed_once_and_replayed_to_every_repeat() {
@@ -163,6 +166,50 @@ async fn a_panic_is_undone_answered_and_frees_the_key() {
         .post("k", &Script::default())
         .await
         .assert(StatusCode::CREATED, false);
+}
+
+/// Whose error it is makes no difference: the handler's, an extractor's, or that of `authorize`.
+#[tokio::test]
+async fn an_error_that_panics_as_it_becomes_an_answer_is_a_500_that_keeps_nothing_and_frees_the_key()
+ {
+    let database = database();
+    // One connection: what one request leaves behind, the next one meets.
+    let setup = Setup {
+        pool: 1,
+        ..Setup::default()
+    };
+    let service = Service::with(&database.url(), setup).await;
+    let failing = Script {
+        error: true,
+        ..Script::answering(UNRENDERABLE)
+    };
+    let unwelcome = Script::default().note("unrenderable");
+    for (path, account, script, runs) in [
+        ("/effects", "a", &failing, 2),
+        ("/optional", "a", &failing, 2),
+        ("/effects", "unrenderable", &Script::default(), 0),
+        ("/authorized", "a", &unwelcome, 0),
+    ] {
+        let before = service.executions.get();
+        for _ in 0..2 {
+            let request = service.client.request(path).account(account).key("k");
+            let reply = request.script(script).send().await;
+            reply.assert_problem(500, "internal");
+        }
+        assert_eq!(service.executions.get(), before + runs, "{path} {account}");
+        assert_eq!((database.effects(), database.records()), (0, 0));
+    }
+    let unkeyed = service.client.request("/optional").script(&failing);
+    unkeyed.send().await.assert_problem(500, "internal");
+    assert_eq!(database.effects(), 0);
+    for path in ["/effects", "/optional", "/authorized"] {
+        let request = service.client.request(path).key("k");
+        let reply = request.script(&Script::default()).send().await;
+        reply.assert(StatusCode::CREATED, false);
+    }
+    assert_eq!((database.effects(), database.records()), (3, 3));
+    assert_whole(&service.pool).await;
+    database.assert_clean(1).await;
 }
 
 #[tokio::test]

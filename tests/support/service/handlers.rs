@@ -19,7 +19,8 @@ use super::{
 };
 use crate::kinds::Kind;
 
-/// The caller, as the header `x-account` names it. `revoked` is nobody any more, `leaver` since the first execution.
+/// The caller, as the header `x-account` names it. `revoked` is nobody any more, `leaver` since the first execution;
+/// the error of `unrenderable` is.
 #[derive(Clone, Debug, ScopeKey)]
 pub struct Account(pub String);
 
@@ -33,6 +34,7 @@ impl FromRequest for Account {
         let runs = request.app_data::<Runs>().map_or(0, |runs| runs.get());
         ready(match account {
             Some("revoked") => Err(Failure::status(403)),
+            Some("unrenderable") => Err(Failure::status(UNRENDERABLE)),
             Some("leaver") if runs > 0 => Err(Failure::status(403)),
             Some(account) => Ok(Self(account.to_owned())),
             None => Err(Failure::status(401)),
@@ -40,7 +42,7 @@ impl FromRequest for Account {
     }
 }
 
-/// An error of the service's own.
+/// An error of the service's own. One with the status [`UNRENDERABLE`] panics when it is to become an answer.
 #[derive(Debug)]
 pub struct Failure {
     /// The status that it answers with.
@@ -64,8 +66,12 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// The status of an error that cannot be rendered.
+pub const UNRENDERABLE: u16 = 599;
+
 impl ResponseError for Failure {
     fn status_code(&self) -> StatusCode {
+        assert_ne!(self.status.as_u16(), UNRENDERABLE, "the test wants it");
         self.status
     }
 }
@@ -139,6 +145,9 @@ pub(super) async fn may_act<S>(
     _: &S,
 ) -> Result<(), Failure> {
     assert_ne!(script.note, "panic", "the script wants it");
+    if script.note == "unrenderable" {
+        return Err(Failure::status(UNRENDERABLE));
+    }
     // Revoked after the first execution.
     if account.0 == "once" && runs.get() > 0 {
         return Err(Failure::status(403));

@@ -7,12 +7,14 @@ mod schema;
 #[cfg(feature = "sqlx-postgres")]
 pub(crate) mod sqlx;
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
+
+use tokio::time::timeout;
 
 pub use self::schema::MIGRATIONS;
 use super::Session;
 use crate::{
-    error::SettingsError,
+    error::{SettingsError, StoreError},
     model::{Identity, Isolation},
 };
 
@@ -21,6 +23,19 @@ const SWEEP: Duration = Duration::from_secs(60);
 
 /// How long one statement's end and the next one's beginning may be apart in a migration.
 const MIGRATION: Duration = Duration::from_secs(60);
+
+/// How long the migrations may take, and waiting for another instance's: some statements take long
+/// for good reason, and a database that has vanished in the middle must not hang a start for ever.
+const MIGRATIONS_TAKE: Duration = Duration::from_secs(600);
+
+/// Bounds what the database is asked to do.
+async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let done = timeout(limit, work).await;
+    done.unwrap_or(Err(StoreError::TimedOut(limit)))
+}
 
 /// Says how the protocol's statements are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,10 +105,17 @@ impl Settings {
         })
     }
 
-    /// The value of `idle_in_transaction_session_timeout`: it ends the hold of a stopped process on
-    /// its key, but never that of a handler in its time.
+    /// How long the server lets a transaction be idle before it ends it: the hold of a stopped
+    /// process on its key, but never that of a handler in its time. After as long, a COMMIT that
+    /// has not been answered gives its connection up: had it never arrived, the server would have
+    /// ended the transaction by then.
+    fn fence(&self, session: &Session) -> Duration {
+        session.timeout + self.timeout * 2
+    }
+
+    /// The fence as the value of `idle_in_transaction_session_timeout`.
     fn idle_timeout(&self, session: &Session) -> String {
-        (session.timeout + self.timeout * 2).as_millis().to_string()
+        self.fence(session).as_millis().to_string()
     }
 
     /// The number that stands for a key among the advisory locks.

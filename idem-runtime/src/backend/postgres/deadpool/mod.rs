@@ -23,7 +23,7 @@ pub use self::{
     pool::{PoolBuilder, pool},
     tx::{Savepoint, Tx},
 };
-use super::{MIGRATION, Options, SWEEP, Settings, begin};
+use super::{MIGRATION, MIGRATIONS_TAKE, Options, SWEEP, Settings, begin, within};
 use crate::{
     backend::{
         self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Seen, Session,
@@ -104,7 +104,8 @@ impl Postgres {
                     Some(statements) => Arc::clone(statements),
                     None => self.shared.statements.on(&connection).await?,
                 };
-                let tx = Tx::new(connection, statements, Arc::clone(&self.shared));
+                let fence = self.shared.settings.fence(session);
+                let tx = Tx::new(connection, statements, Arc::clone(&self.shared), fence);
                 let rows = match call {
                     Some(call) => tx.claim(begin, call).await,
                     None => tx.open(begin, session).await,
@@ -162,8 +163,7 @@ impl Backend for Postgres {
     async fn status(&self, identity: &Identity) -> Result<Seen, StoreError> {
         let limit = self.shared.settings.timeout;
         let tx = self.begin_own(limit).await?;
-        let seen = timeout(limit, tx.status(identity)).await;
-        let seen = seen.map_err(|_| StoreError::TimedOut(limit))??;
+        let seen = within(limit, tx.status(identity)).await?;
         tx.give_up().await;
         Ok(seen)
     }
@@ -175,23 +175,23 @@ impl Backend for Postgres {
 
     async fn migrate(&self) -> Result<(), StoreError> {
         let tx = self.begin_own(MIGRATION).await?;
-        schema::migrate(&tx, &self.shared.settings.schema)
-            .await
-            .map_err(|error| store_error(&error))?;
+        let migrate = schema::migrate(&tx, &self.shared.settings.schema);
+        within(MIGRATIONS_TAKE, migrate).await?;
         tx.commit().await.map_err(KeepError::into_store_error)
     }
 
     async fn verify_schema(&self) -> Result<(), StoreError> {
-        schema::verify(&self.pool, &self.shared).await
+        schema::verify(self).await
     }
 
     async fn sweep(&self, limit: u32) -> Result<u64, StoreError> {
         let tx = self.begin_own(SWEEP).await?;
         let limit = i64::from(limit);
-        let swept = timeout(SWEEP, self.shared.sweep.execute(&tx, &[&limit]))
-            .await
-            .map_err(|_| StoreError::TimedOut(SWEEP))?;
-        let swept = swept.map_err(|error| store_error(&error))?;
+        let sweep = async {
+            let swept = self.shared.sweep.execute(&tx, &[&limit]).await;
+            swept.map_err(|error| store_error(&error))
+        };
+        let swept = within(SWEEP, sweep).await?;
         tx.commit().await.map_err(KeepError::into_store_error)?;
         Ok(swept)
     }

@@ -1,42 +1,55 @@
 //! Applies the migrations through deadpool-postgres, and checks what the protocol relies on.
 
-use deadpool_postgres::{Client, Pool};
+use deadpool_postgres::Client;
 use scopeguard::ScopeGuard;
-use tokio_postgres::{Error, error::SqlState};
+use tokio_postgres::Error;
 
 use super::{
-    super::schema::{
-        Facts, LOCK, LOST_STATEMENT, MIGRATION_LOCK, THERE, lost_statements, missing, newest,
+    super::{
+        schema::{
+            Facts, LOCK, LOST_STATEMENT, MIGRATION_LOCK, THERE, lost_statements, missing, newest,
+        },
+        within,
     },
-    Shared,
-    error::{pool_error, store_error},
+    Postgres, Shared,
+    error::store_error,
     tx::guarded,
 };
 use crate::error::StoreError;
 
 /// Applies the migrations that are missing.
-pub(super) async fn migrate(tx: &Client, schema: &str) -> Result<(), Error> {
-    tx.execute(LOCK, &[&MIGRATION_LOCK]).await?;
-    let table = format!("{schema}.migrations");
-    let applied = if tx.query_one(THERE, &[&table]).await?.get(0) {
-        tx.query_one(&newest(schema), &[]).await?.get(0)
-    } else {
-        0
+pub(super) async fn migrate(tx: &Client, schema: &str) -> Result<(), StoreError> {
+    let migrate = async {
+        tx.execute(LOCK, &[&MIGRATION_LOCK]).await?;
+        let table = format!("{schema}.migrations");
+        let applied = if tx.query_one(THERE, &[&table]).await?.get(0) {
+            tx.query_one(&newest(schema), &[]).await?.get(0)
+        } else {
+            0
+        };
+        for migration in missing(applied, schema) {
+            tx.batch_execute(&migration).await?;
+        }
+        Ok::<_, Error>(())
     };
-    for migration in missing(applied, schema) {
-        tx.batch_execute(&migration).await?;
-    }
-    Ok(())
+    migrate.await.map_err(|error| store_error(&error))
 }
 
 /// Checks what the protocol relies on, and says what to do where it is missing.
-pub(super) async fn verify(pool: &Pool, shared: &Shared) -> Result<(), StoreError> {
-    let client = guarded(pool.get().await.map_err(pool_error)?);
-    let rows = shared
-        .verify
-        .query(&client, &[])
-        .await
-        .map_err(|error| store_error(&error))?;
+pub(super) async fn verify(backend: &Postgres) -> Result<(), StoreError> {
+    let shared = &backend.shared;
+    let client = guarded(backend.connection().await?);
+    within(shared.settings.timeout, verify_over(&client, shared)).await?;
+    drop(ScopeGuard::into_inner(client));
+    if !shared.statements.are_cached() || backend.pool.status().max_size < 2 {
+        return Ok(()); // Nothing to compare.
+    }
+    verify_statement_mode(backend).await
+}
+
+async fn verify_over(client: &Client, shared: &Shared) -> Result<(), StoreError> {
+    let rows = shared.verify.query(client, &[]).await;
+    let rows = rows.map_err(|error| store_error(&error))?;
     let Some(row) = rows.first() else {
         return Err(StoreError::Corrupt("the server brought no row".to_owned()));
     };
@@ -48,22 +61,14 @@ pub(super) async fn verify(pool: &Pool, shared: &Shared) -> Result<(), StoreErro
         version: row.get("version"),
     };
     facts.verify()?;
-    shared
-        .statements
-        .on(&client)
-        .await
-        .map_err(|error| store_error(&error))?;
-    drop(ScopeGuard::into_inner(client));
-    if !shared.statements.are_cached() || pool.status().max_size < 2 {
-        return Ok(()); // Nothing to compare.
-    }
-    verify_statement_mode(pool).await
+    let prepared = shared.statements.on(client).await;
+    prepared.map(drop).map_err(|error| store_error(&error))
 }
 
 /// Notices a pooler that hands the server's end of a connection to somebody else between two
 /// transactions, while the statement mode counts on prepared statements staying there.
-async fn verify_statement_mode(pool: &Pool) -> Result<(), StoreError> {
-    let (Ok(one), Ok(two)) = (pool.get().await, pool.get().await) else {
+async fn verify_statement_mode(backend: &Postgres) -> Result<(), StoreError> {
+    let (Ok(one), Ok(two)) = (backend.connection().await, backend.connection().await) else {
         return Ok(()); // Others need them more.
     };
     let (one, two) = (guarded(one), guarded(two));
@@ -76,14 +81,13 @@ async fn verify_statement_mode(pool: &Pool) -> Result<(), StoreError> {
         two.batch_execute("ROLLBACK").await?;
         probed
     };
-    match probe.await {
-        Ok(_) => {
-            drop((ScopeGuard::into_inner(one), ScopeGuard::into_inner(two)));
-            Ok(())
-        }
-        Err(error) if error.code().map(SqlState::code) == Some(LOST_STATEMENT) => {
-            Err(lost_statements())
-        }
-        Err(error) => Err(store_error(&error)),
-    }
+    let probe = async {
+        probe.await.map_err(|error| match error.code() {
+            Some(code) if code.code() == LOST_STATEMENT => lost_statements(),
+            _ => store_error(&error),
+        })
+    };
+    within(backend.shared.settings.timeout, probe).await?;
+    drop((ScopeGuard::into_inner(one), ScopeGuard::into_inner(two)));
+    Ok(())
 }

@@ -9,7 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use deadpool_postgres::Client;
@@ -64,6 +64,8 @@ pub struct Tx {
     shared: Arc<Shared>,
     /// `now()` of the claim: the same as long as it is the same transaction.
     began: SystemTime,
+    /// How long a COMMIT that is not answered keeps the connection.
+    fence: Duration,
     savepoints: AtomicU32,
 }
 
@@ -84,12 +86,14 @@ impl Tx {
         connection: Connection,
         statements: Arc<Statements>,
         shared: Arc<Shared>,
+        fence: Duration,
     ) -> Self {
         Self {
             connection,
             statements,
             shared,
             began: SystemTime::UNIX_EPOCH,
+            fence,
             savepoints: AtomicU32::new(0),
         }
     }
@@ -224,27 +228,46 @@ impl Tx {
         last: impl AsyncFnOnce(&Client) -> Result<(), Error>,
     ) -> Result<(), KeepError> {
         let Self {
-            connection, shared, ..
+            connection,
+            shared,
+            fence,
+            ..
         } = self;
         #[cfg(feature = "__seeded")]
         if crate::seeded::is("record-after-commit") {
             let commit = connection.batch_execute("COMMIT").await;
             return judge(last(&connection).await, commit);
         }
+        let mut committing = false;
         let flight = async {
             let commit = connection.batch_execute("COMMIT");
             let mut last = pin!(last(&connection));
             // The first poll sends it. What cannot even be sent must not be followed by a COMMIT:
             // then closing the connection rolls back.
             match last.as_mut().now_or_never() {
-                None => Ok(join(last, commit).await),
-                Some(Ok(())) => Ok((Ok(()), commit.await)),
+                None => {
+                    let last = async {
+                        let answer = last.await;
+                        committing = true;
+                        answer
+                    };
+                    Ok(join(last, commit).await)
+                }
+                Some(Ok(())) => {
+                    committing = true;
+                    Ok((Ok(()), commit.await))
+                }
                 Some(Err(error)) => Err(error),
             }
         };
         let Ok(sent) = timeout(shared.settings.timeout, flight).await else {
             // COMMIT may wait for a standby. It is never cancelled: that would commit it here and
-            // not there. Closing the connection leaves it alone.
+            // not there. Until the server answers, it is at work for this connection, which keeps
+            // its place in the pool: otherwise each request would leave one more behind. If it has
+            // not come to COMMIT, closing the connection ends the transaction sooner.
+            if committing {
+                tokio::spawn(roll_back(connection, fence));
+            }
             return Err(KeepError::InDoubt(StoreError::TimedOut(
                 shared.settings.timeout,
             )));
@@ -375,17 +398,16 @@ impl Open for Tx {
     }
 
     async fn give_up(self) {
-        let Self {
-            connection, shared, ..
-        } = self;
-        let rolled_back = timeout(
-            shared.settings.timeout,
-            connection.batch_execute("ROLLBACK"),
-        )
-        .await;
-        if matches!(rolled_back, Ok(Ok(()))) {
-            drop(ScopeGuard::into_inner(connection));
-        }
+        roll_back(self.connection, self.shared.settings.timeout).await;
+    }
+}
+
+/// Ends whatever transaction is open, behind what is still to be answered, and returns the
+/// connection to its pool; one that does not answer in time is closed.
+async fn roll_back(connection: Connection, limit: Duration) {
+    let rolled_back = timeout(limit, connection.batch_execute("ROLLBACK")).await;
+    if matches!(rolled_back, Ok(Ok(()))) {
+        drop(ScopeGuard::into_inner(connection));
     }
 }
 

@@ -13,8 +13,9 @@ use tokio_util::context::TokioContext;
 
 use self::{statement::Statements, tx::Tx};
 use super::{
-    MIGRATION, Options, SWEEP, Settings, begin,
+    MIGRATION, MIGRATIONS_TAKE, Options, SWEEP, Settings, begin,
     error::{Failure, is_stale, store_error},
+    within,
 };
 use crate::{
     backend::{
@@ -102,7 +103,8 @@ impl SqlxPostgres {
             let connection = self.connection().await?;
             let flight = async {
                 let held = Held::begin(connection, begin(session.isolation)).await?;
-                let mut tx = Tx::new(held, Arc::clone(&self.shared));
+                let fence = self.shared.settings.fence(session);
+                let mut tx = Tx::new(held, Arc::clone(&self.shared), fence);
                 let rows = match call {
                     Some(call) => tx.claim(call).await?,
                     None => tx.open(session).await?,
@@ -150,8 +152,7 @@ impl Backend for SqlxPostgres {
     async fn status(&self, identity: &Identity) -> Result<Seen, StoreError> {
         let limit = self.shared.settings.timeout;
         let mut tx = self.begin_own(limit).await?;
-        let seen = timeout(limit, tx.status(identity)).await;
-        let seen = seen.map_err(|_| StoreError::TimedOut(limit))??;
+        let seen = within(limit, tx.status(identity)).await?;
         tx.give_up().await;
         Ok(seen)
     }
@@ -163,9 +164,8 @@ impl Backend for SqlxPostgres {
 
     async fn migrate(&self) -> Result<(), StoreError> {
         let mut tx = self.begin_own(MIGRATION).await?;
-        schema::migrate(tx.connection(), &self.shared.settings.schema)
-            .await
-            .map_err(|error| store_error(&Failure::from(&error)))?;
+        let migrate = schema::migrate(tx.connection(), &self.shared.settings.schema);
+        within(MIGRATIONS_TAKE, migrate).await?;
         tx.end().await.map_err(KeepError::into_store_error)
     }
 
@@ -176,15 +176,12 @@ impl Backend for SqlxPostgres {
     async fn sweep(&self, limit: u32) -> Result<u64, StoreError> {
         let mut tx = self.begin_own(SWEEP).await?;
         let statements = &self.shared.statements;
-        let sweep = statements
-            .sweep
-            .query()
-            .bind(i64::from(limit))
-            .execute(tx.connection());
-        let swept = timeout(SWEEP, sweep)
-            .await
-            .map_err(|_| StoreError::TimedOut(SWEEP))?;
-        let swept = swept.map_err(|error| store_error(&Failure::from(&error)))?;
+        let sweep = async {
+            let sweep = statements.sweep.query().bind(i64::from(limit));
+            let swept = sweep.execute(tx.connection()).await;
+            swept.map_err(|error| store_error(&Failure::from(&error)))
+        };
+        let swept = within(SWEEP, sweep).await?;
         tx.end().await.map_err(KeepError::into_store_error)?;
         Ok(swept.rows_affected())
     }

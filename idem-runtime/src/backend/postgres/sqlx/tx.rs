@@ -1,6 +1,6 @@
 //! The transaction that a handler is lent, from the claim to its end.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use sqlx::{Error, Executor, PgConnection, Postgres, Row, Transaction, postgres::PgRow};
 use tokio::time::timeout;
@@ -31,14 +31,17 @@ pub struct Tx {
     shared: Arc<Shared>,
     /// `now()` of the claim: the same as long as it is the same transaction.
     began: Moment,
+    /// How long a COMMIT that is not answered keeps the connection.
+    fence: Duration,
 }
 
 impl Tx {
-    pub(super) fn new(held: Held<Postgres>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(held: Held<Postgres>, shared: Arc<Shared>, fence: Duration) -> Self {
         Self {
             held,
             shared,
             began: Moment::default(),
+            fence,
         }
     }
 
@@ -159,13 +162,18 @@ impl Tx {
 
     /// Commits.
     pub(super) async fn end(self) -> Result<(), KeepError> {
-        let limit = self.shared.settings.timeout;
-        match timeout(limit, self.held.commit()).await {
+        let (limit, fence) = (self.shared.settings.timeout, self.fence);
+        let mut commit = Box::pin(self.held.commit());
+        match timeout(limit, &mut commit).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(judge(&Failure::from(&error), true)),
             // COMMIT may wait for a standby. It is never cancelled: that would commit it here and
-            // not there. Closing the connection leaves it alone.
-            Err(_) => Err(KeepError::InDoubt(StoreError::TimedOut(limit))),
+            // not there. Until the server answers, it is at work for this connection, which keeps
+            // its place in the pool: otherwise each request would leave one more behind.
+            Err(_) => {
+                tokio::spawn(timeout(fence, commit));
+                Err(KeepError::InDoubt(StoreError::TimedOut(limit)))
+            }
         }
     }
 }
