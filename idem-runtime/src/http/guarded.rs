@@ -286,13 +286,7 @@ async fn answer<B: Backend>(
     let identified = caught(policy, "the `scope` or `key` expression", identified).await?;
     let Identified { scope, key: stated } = identified.ok_or(ProblemKind::Internal)?;
     // The client may have chosen it, in the path for example; or an extractor is broken.
-    let scope = scope.map_err(|error| {
-        let Policy {
-            handler, location, ..
-        } = policy;
-        tracing::warn!(handler, location, "the handler did not run: {error}");
-        ProblemKind::ScopeInvalid
-    })?;
+    let scope = scope.map_err(|error| unowned(policy, &error))?;
     let key = match policy.key {
         KeyFrom::Request => Some(
             stated
@@ -335,11 +329,11 @@ async fn answer<B: Backend>(
             let until = Instant::now() + policy.wait;
             match protocol::enter(idempotency.gate(), &call, until).await {
                 Ok(pass) => Work::Keyed { call, pass, until },
-                Err(Outcome::Mismatch) => {
-                    let outcome = contradict(idempotency, &call).await;
-                    return settle(report(policy, request, outcome), None, advertised);
-                }
                 Err(outcome) => {
+                    let outcome = match outcome {
+                        Outcome::Mismatch => contradict(idempotency, &call).await,
+                        outcome => outcome,
+                    };
                     return settle(report(policy, request, outcome), None, advertised);
                 }
             }
@@ -364,6 +358,15 @@ async fn answer<B: Backend>(
     // Only a worker that is stopped by force ends the task without an answer.
     let (outcome, response) = answered.await.map_err(|_| ProblemKind::StoreUnavailable)?;
     settle(outcome, response, advertised)
+}
+
+/// Says that a request names no owner of its key that can be one.
+fn unowned(policy: &Policy, error: &InvalidScope) -> ProblemKind {
+    let Policy {
+        handler, location, ..
+    } = policy;
+    tracing::warn!(handler, location, "the handler did not run: {error}");
+    ProblemKind::ScopeInvalid
 }
 
 /// Answers a request that contradicts another one, and cleans up behind the answer.
