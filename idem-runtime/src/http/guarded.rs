@@ -286,7 +286,7 @@ async fn answer<B: Backend>(
     let identified = caught(policy, "the `scope` or `key` expression", identified).await?;
     let Identified { scope, key: stated } = identified.ok_or(ProblemKind::Internal)?;
     // The client may have chosen it, in the path for example; or an extractor is broken.
-    let scope = scope.map_err(|error| unowned(policy, &error))?;
+    let scope = scope.map_err(|error| unowned(policy, error))?;
     let key = match policy.key {
         KeyFrom::Request => Some(
             stated
@@ -361,7 +361,7 @@ async fn answer<B: Backend>(
 }
 
 /// Says that a request names no owner of its key that can be one.
-fn unowned(policy: &Policy, error: &InvalidScope) -> ProblemKind {
+fn unowned(policy: &Policy, error: InvalidScope) -> ProblemKind {
     let Policy {
         handler, location, ..
     } = policy;
