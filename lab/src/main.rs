@@ -19,7 +19,7 @@ type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const USAGE: &str = "usage:
   lab faults [--only F3,F8] [--seed N] [--profile short|long] [--minutes M] [--report FILE] [--lenient]
-      injects faults and checks the promise; `long` takes about 40 minutes; with `--lenient` a fault that this machine
+      injects faults and checks the promise; `short` takes about 4 minutes, `long` about 40; with `--lenient` a fault that this machine
       has no tool for is listed as not run, and does not fail the run
   lab checker [--seed N]
       shows that the checks catch faults that are planted in the framework; needs a build with

@@ -2,11 +2,10 @@
 
 use std::{
     env,
-    io::{self, BufRead, BufReader, Read},
+    io::{BufRead, BufReader},
     net::SocketAddr,
     path::PathBuf,
-    process::{self, Child, Command, Stdio},
-    thread,
+    process::{Child, Command, Stdio},
 };
 
 use actix_web::{App, HttpServer, web};
@@ -16,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{postgres::PgPoolOptions, raw_sql};
 
 use super::contenders;
-use crate::Fallible;
+use crate::{Fallible, rig::process::end_with_parent};
 
 /// How many connections each pool has.
 const POOL: u32 = 16;
@@ -76,11 +75,7 @@ impl Drop for Service {
 /// When the setup cannot be read or a database cannot be used.
 pub(crate) fn serve(setup: &str) -> Fallible<()> {
     let setup: Setup = serde_json::from_str(setup)?;
-    // An orphan would go on holding its port and its sessions.
-    thread::spawn(|| {
-        let _ = io::stdin().read_to_end(&mut Vec::new());
-        process::exit(1);
-    });
+    end_with_parent();
     actix_web::rt::System::new().block_on(run(setup))
 }
 

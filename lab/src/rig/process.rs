@@ -1,6 +1,14 @@
 //! One instance of the service under test, in a process of its own.
 
-use std::{env, fs, net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
+use std::{
+    env, fs,
+    io::{self, Read},
+    net::SocketAddr,
+    path::PathBuf,
+    process::{self, Stdio},
+    thread,
+    time::Duration,
+};
 
 use idem_tests::raw_http::Connection;
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,6 +19,15 @@ use tokio::{
 };
 
 use crate::{Fallible, service::Setup};
+
+/// Ends this process when the other end of its standard input is closed: an orphan would go on holding its port and its
+/// sessions.
+pub(crate) fn end_with_parent() {
+    thread::spawn(|| {
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        process::exit(1);
+    });
+}
 
 /// A service process that can be killed, stopped and started again at the same address.
 #[derive(Debug)]

@@ -5,9 +5,8 @@ mod order;
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Read, Write},
+    io::{self, Write},
     path::{Path, PathBuf},
-    process, thread,
     time::Duration,
 };
 
@@ -21,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 pub(crate) use self::order::{Order, Step};
-use crate::Fallible;
+use crate::{Fallible, rig::process::end_with_parent};
 
 /// How one instance is set up; travels to the child process as JSON.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -57,11 +56,7 @@ pub(crate) fn serve(setup: &str) -> Fallible<()> {
         .with_ansi(false)
         .with_writer(io::stderr)
         .init();
-    // An orphan would go on holding its port and its sessions.
-    thread::spawn(|| {
-        let _ = io::stdin().read_to_end(&mut Vec::new());
-        process::exit(1);
-    });
+    end_with_parent();
     actix_web::rt::System::new().block_on(run(setup))
 }
 

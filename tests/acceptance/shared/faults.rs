@@ -24,7 +24,7 @@ fn asleep_in_rust(database: &Database) -> Script {
 }
 
 /// Sends the same request again, as a patient client does, until it is no longer in progress.
-async fn settled(client: &Client, key: &str, script: &Script) -> Reply {
+pub(crate) async fn settled(client: &Client, key: &str, script: &Script) -> Reply {
     loop {
         let reply = client
             .request("/effects")

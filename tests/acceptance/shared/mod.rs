@@ -2,6 +2,7 @@
 
 mod answers;
 mod callers;
+mod cancellation;
 pub(super) mod connections;
 mod contract;
 mod cors;
