@@ -63,6 +63,9 @@ pub enum SettingsError {
     /// A duration that must be positive is zero.
     #[error("{0} must be longer than zero")]
     Zero(&'static str),
+    /// A duration is longer than it may be.
+    #[error("{0} must not be longer than {1:?}")]
+    TooLong(&'static str, Duration),
     /// The connection string cannot be read.
     #[error("the connection string cannot be read: {0}")]
     Url(String),

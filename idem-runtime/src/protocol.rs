@@ -105,6 +105,9 @@ pub(crate) struct End<O> {
 /// Passes the gate for a request's key: brings the pass to go and ask the database, or what a
 /// duplicate inside this process has already found out.
 pub(crate) async fn enter(gate: &Arc<Gate>, call: &Call, until: Instant) -> Result<Pass, Outcome> {
+    // Whether the leader has come after this request: its claim has seen whatever was acknowledged
+    // before this request was sent. That of one who was here first may not have.
+    let mut newer = false;
     loop {
         let watched = match gate.enter(&call.identity) {
             Entered::Leader(pass) => return Ok(pass),
@@ -130,10 +133,12 @@ pub(crate) async fn enter(gate: &Arc<Gate>, call: &Call, until: Instant) -> Resu
                 }
             }
             Verdict::Unavailable(error) => return Err(Outcome::Unavailable(error)),
+            Verdict::Busy if !newer => {}
             Verdict::Busy if Instant::now() >= until => return Err(Outcome::InProgress),
             Verdict::Busy => sleep(jitter()).await,
             Verdict::Free => {}
         }
+        newer = true;
     }
 }
 
@@ -153,7 +158,12 @@ pub(crate) async fn contradict<B: Backend>(backend: &B, call: &Call) -> End<B::O
     };
     let outcome = match decide(&found, &call.fingerprint, locked) {
         Decision::Replay(record) => Outcome::Replay(record),
-        Decision::Mismatch(_) | Decision::Run | Decision::Busy => Outcome::Mismatch,
+        // The other request has come to nothing meanwhile: a repeat is to find the key free.
+        Decision::Run => {
+            open.give_up().await;
+            return End::new(Outcome::Mismatch, Verdict::Free, None);
+        }
+        Decision::Mismatch(_) | Decision::Busy => Outcome::Mismatch,
     };
     End::new(outcome, Verdict::Free, Some(open))
 }
@@ -311,7 +321,7 @@ async fn execute<B: Backend>(
                 return Ok(End::kept(record));
             }
             Err(error @ (KeepError::InDoubt(_) | KeepError::Overtaken(_))) => {
-                in_doubt = true;
+                in_doubt |= matches!(error, KeepError::InDoubt(_));
                 claimed = resolve(backend, call, error).await?;
             }
             Err(error) => return Ok(End::not_kept(error)),
@@ -444,4 +454,46 @@ fn noticed(error: &StoreError) {
 /// Spreads the claims of several processes.
 fn jitter() -> Duration {
     Duration::from_millis(fastrand::u64(20..80))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{FingerprintInput, Fingerprinting, Identity, Isolation, Key, Scope};
+
+    fn call() -> Call {
+        let scope = Scope::of("a").unwrap();
+        let input = FingerprintInput::new("POST", "/", b"");
+        Call {
+            identity: Arc::new(Identity::new(scope, "op", Key::new("k").unwrap())),
+            fingerprint: Fingerprinting::Raw.of(&input),
+            ttl: Duration::from_secs(60),
+            session: Session {
+                isolation: Isolation::ReadCommitted,
+                timeout: Duration::from_secs(1),
+                settings: Vec::new(),
+            },
+        }
+    }
+
+    #[tokio::test]
+    async fn a_duplicate_takes_busy_only_from_a_claim_that_began_after_it_came() {
+        let (gate, call) = (Arc::new(Gate::default()), call());
+        let now = Instant::now();
+        let Ok(first) = enter(&gate, &call, now).await else {
+            panic!("nobody led");
+        };
+        // Both come while the first one's claim is on its way.
+        let mut one = Box::pin(enter(&gate, &call, now));
+        let mut other = Box::pin(enter(&gate, &call, now));
+        assert!(futures_util::poll!(&mut one).is_pending());
+        assert!(futures_util::poll!(&mut other).is_pending());
+        first.end(Verdict::Busy);
+        let Ok(second) = one.await else {
+            panic!("what may be old news was believed");
+        };
+        assert!(futures_util::poll!(&mut other).is_pending());
+        second.end(Verdict::Busy);
+        assert!(matches!(other.await, Err(Outcome::InProgress)));
+    }
 }

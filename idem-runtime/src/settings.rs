@@ -98,7 +98,8 @@ impl<B: Backend> Idempotency<B> {
     /// once.
     ///
     /// A PostgreSQL server has to take it up within `database_timeout`, and has ten minutes for it
-    /// and for the instances before, since a migration may take long for good reason.
+    /// and for the instances before, since a migration may take long for good reason; its COMMIT has
+    /// `database_timeout` again. One that failed there may be complete: call it again.
     ///
     /// # Errors
     ///
@@ -259,12 +260,13 @@ impl<P: Pool> Builder<P> {
     /// An answer is kept no longer than its record lives. Refusals are never kept, another request
     /// under the key is always decided by the database, and everything is forgotten when any
     /// connection was lost, since the database may have failed over. A connection that nobody uses
-    /// is noticed at once only where the framework has opened the pool
-    /// ([`postgres::pool`](crate::postgres::pool)), elsewhere with its next use.
+    /// is noticed at once where the framework has opened the pool
+    /// ([`postgres::pool`](crate::postgres::pool)), with another pool of deadpool once it has been
+    /// replaced, and with sqlx only if it breaks under a request.
     ///
     /// Leave it off where repeats are rare, where records are deleted by hand (an answer may come
-    /// back for the rest of its lifetime), and behind a database that fails over to an asynchronous
-    /// standby without cutting its connections.
+    /// back for the rest of its lifetime), and, with a pool that the framework has not opened or
+    /// without connections being cut, behind a database that fails over to an asynchronous standby.
     pub fn cache(mut self, bytes: u64) -> Self {
         self.cache = Some(bytes);
         self
@@ -434,7 +436,7 @@ impl<P: Pool<Options = Options>> Builder<P> {
     ///
     /// The connection of such a COMMIT keeps its place in the pool until the server has answered
     /// it, but no longer than the handler's `timeout` and twice this: while a synchronous standby is
-    /// gone, the server is not left with ever more sessions that wait for it.
+    /// gone, the server is not left with ever more sessions that wait for it. An hour at most.
     pub fn database_timeout(mut self, limit: Duration) -> Self {
         self.options.timeout = limit;
         self

@@ -214,6 +214,7 @@ async fn guard<B: Backend>(
             "no `Idempotency` for the type of its transaction parameter in the app data: add \
              `.app_data(web::Data::new(idempotency.clone()))` to the `App`",
         );
+        meter::answered(|| counted(policy, &request), ProblemKind::Internal.name());
         return Problem::new(ProblemKind::Internal).to_response();
     };
     let idempotency = Idempotency::clone(idempotency);
@@ -331,7 +332,7 @@ async fn answer<B: Backend>(
                 Ok(pass) => Work::Keyed { call, pass, until },
                 Err(outcome) => {
                     let outcome = match outcome {
-                        Outcome::Mismatch => contradict(idempotency, &call).await,
+                        Outcome::Mismatch => contradict(idempotency, call).await?,
                         outcome => outcome,
                     };
                     return settle(report(policy, request, outcome), None, advertised);
@@ -369,17 +370,27 @@ fn unowned(policy: &Policy, error: InvalidScope) -> ProblemKind {
     ProblemKind::ScopeInvalid
 }
 
-/// Answers a request that contradicts another one, and cleans up behind the answer.
-async fn contradict<B: Backend>(idempotency: &Idempotency<B>, call: &Call) -> Outcome {
-    let end = Box::pin(protocol::contradict(idempotency.backend(), call)).await;
-    if let Some(open) = end.open {
-        let running = idempotency.executions().begin();
-        rt::spawn(async move {
+/// Answers a request that contradicts another one, and cleans up behind the answer. Detached like
+/// the work itself: a client that hangs up is not to cost a connection.
+async fn contradict<B: Backend>(
+    idempotency: &Idempotency<B>,
+    call: Call,
+) -> Result<Outcome, ProblemKind> {
+    let running = idempotency.executions().begin();
+    let idempotency = idempotency.clone();
+    let (sender, answered) = oneshot::channel();
+    let work = async move {
+        let end = protocol::contradict(idempotency.backend(), &call).await;
+        // Its client may have gone.
+        let _ = sender.send(end.outcome);
+        if let Some(open) = end.open {
             open.give_up().await;
-            drop(running);
-        });
-    }
-    end.outcome
+        }
+        drop(running);
+    };
+    rt::spawn(work.in_current_span());
+    // Only a worker that is stopped by force ends the task without an answer.
+    answered.await.map_err(|_| ProblemKind::StoreUnavailable)
 }
 
 enum Work {
@@ -624,12 +635,11 @@ fn operation(policy: &Policy, request: &HttpRequest) -> Result<Cow<'static, str>
 }
 
 /// The operation as it is counted: a client may make up methods, but no operations.
-fn counted(policy: &Policy, request: &HttpRequest) -> Option<Cow<'static, str>> {
+fn counted(policy: &Policy, request: &HttpRequest) -> Cow<'static, str> {
     let usual = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
-    if policy.operation.is_some() || usual.contains(request.method()) {
-        return named(policy, request);
-    }
-    Some(Cow::Borrowed("other"))
+    let known = policy.operation.is_some() || usual.contains(request.method());
+    let named = known.then(|| named(policy, request)).flatten();
+    named.unwrap_or(Cow::Borrowed("other"))
 }
 
 /// The operation's own name, or method and route pattern.

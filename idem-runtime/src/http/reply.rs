@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use actix_web::{
     HttpResponse, HttpResponseBuilder,
-    body::{BoxBody, to_bytes_limited},
+    body::{BodySize, BoxBody, MessageBody, to_bytes_limited},
     http::{
         StatusCode,
         header::{CONNECTION, HeaderMap, HeaderName, HeaderValue},
@@ -30,10 +30,15 @@ pub(super) async fn collect(
     limit: usize,
 ) -> Result<(HttpResponse, Snapshot), Mistake> {
     let (head, body) = response.into_parts();
-    let body = to_bytes_limited(body, limit)
+    let streamed = matches!(body.size(), BodySize::Stream);
+    let mut body = to_bytes_limited(body, limit)
         .await
         .map_err(|_| Mistake::AnswerTooLarge(limit))?
         .map_err(|_| Mistake::AnswerBroken)?;
+    if streamed {
+        // What was collected without knowing its length has room to spare, which a cache would keep.
+        body = Bytes::copy_from_slice(&body);
+    }
     let headers = stored_headers(head.headers());
     let snapshot = Snapshot {
         status: head.status().as_u16(),

@@ -3,7 +3,7 @@
 use actix_web::{
     FromRequest, HttpRequest, HttpResponse, Resource,
     http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER},
-    web,
+    rt, web,
 };
 use serde::Serialize;
 
@@ -123,14 +123,15 @@ async fn answer<B: Backend>(
 
     // Before the database is asked: a record is there before its request leaves the gate.
     let runs_here = idempotency.gate().is_live(&identity);
-    let Seen { held, record } = idempotency
-        .backend()
-        .status(&identity)
-        .await
-        .map_err(|error| {
-            tracing::warn!("a key's status: {error}");
-            Problem::new(ProblemKind::StoreUnavailable)
-        })?;
+    // Detached: a client that hangs up is not to cost a connection.
+    let asking = idempotency.clone();
+    let asked = rt::spawn(async move { asking.backend().status(&identity).await });
+    // Only a worker that is stopped by force ends the task without an answer.
+    let unavailable = || Problem::new(ProblemKind::StoreUnavailable);
+    let Seen { held, record } = asked.await.map_err(|_| unavailable())?.map_err(|error| {
+        tracing::warn!("a key's status: {error}");
+        unavailable()
+    })?;
     match record {
         Some(effect) if effect.record.kind == Kind::Effect => {
             show("executed", &effect, with_answer)

@@ -336,6 +336,7 @@ fn report(grown: &[Grown], plots: Option<&Path>) -> Fallible<Section> {
             &[line],
         )?;
         section.plot(
+            folder,
             "Rate beside the unprotected handler by the size of the record table",
             "growth.svg",
         );

@@ -63,6 +63,9 @@ pub(crate) fn run(plan: &Plan) -> Fallible<bool> {
         .into());
     }
     let folder = plan.report.as_ref().map(|path| path.with_extension(""));
+    if folder.is_some() && folder == plan.report {
+        return Err("the report needs a name with an ending, like `performance.md`: its plots go into a folder of that name without it".into());
+    }
     if let Some(folder) = &folder {
         fs::create_dir_all(folder)?;
     }
@@ -121,6 +124,7 @@ pub(crate) fn run(plan: &Plan) -> Fallible<bool> {
             continue;
         }
         let began = Instant::now();
+        eprintln!("measuring: {name}");
         let connections: &[usize] = if plan.full { &[1, 16, 64] } else { &[16] };
         let section = match name {
             "fresh" => sections::fresh(&near, connections, plots)?,

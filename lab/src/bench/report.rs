@@ -3,6 +3,7 @@
 use std::{
     fmt::{self, Display, Write},
     fs,
+    path::Path,
     process::Command,
 };
 
@@ -95,8 +96,10 @@ impl Section {
         self.targets.push(Target::new(name, value, goal));
     }
 
-    pub(super) fn plot(&mut self, alt: &str, file: &str) {
-        self.say(format_args!("![{alt}](performance/{file})"));
+    /// A plot that lies in a folder beside the report.
+    pub(super) fn plot(&mut self, folder: &Path, alt: &str, file: &str) {
+        let folder = folder.file_name().unwrap_or_default().display();
+        self.say(format_args!("![{alt}]({folder}/{file})"));
     }
 }
 

@@ -41,7 +41,12 @@ async fn polled(
         .set_json(script);
     // What is spawned runs in here, and ends with it.
     let worker = LocalSet::new();
-    let served = async { call_service(&app, request.to_request()).await.status().as_u16() };
+    let served = async {
+        call_service(&app, request.to_request())
+            .await
+            .status()
+            .as_u16()
+    };
     let mut served = pin!(worker.run_until(served));
     let mut left = times;
     poll_fn(|context| {

@@ -24,6 +24,9 @@ const SWEEP: Duration = Duration::from_secs(60);
 /// How long one statement's end and the next one's beginning may be apart in a migration.
 const MIGRATION: Duration = Duration::from_secs(60);
 
+/// The longest database timeout: one that is meant for ever would leave requests hanging.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// How long the migrations may take, and waiting for another instance's: some statements take long
 /// for good reason, and a database that has vanished in the middle must not hang a start for ever.
 const MIGRATIONS_TAKE: Duration = Duration::from_secs(600);
@@ -96,6 +99,9 @@ impl Settings {
         }
         if timeout.is_zero() {
             return Err(SettingsError::Zero("the database timeout"));
+        }
+        if timeout > LONGEST {
+            return Err(SettingsError::TooLong("the database timeout", LONGEST));
         }
         Ok(Self {
             timeout,

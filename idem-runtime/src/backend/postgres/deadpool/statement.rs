@@ -19,6 +19,7 @@ use tokio_postgres::{
 };
 
 use super::super::{StatementMode, schema::in_schema};
+use crate::backend;
 
 /// Holds the statements that requests send.
 #[derive(Debug)]
@@ -141,7 +142,12 @@ impl Prepared {
         }
         let statements = Arc::new(Box::pin(self.unnamed.prepare(client)).await?);
         let mut cached = lock(cached);
+        let known = cached.len();
         cached.retain(|_, (connection, _)| connection.strong_count() > 0);
+        // A pool that finds a connection broken opens another and tells nobody.
+        if cached.len() < known {
+            backend::lost();
+        }
         cached.insert(address, (Arc::downgrade(cache), Arc::clone(&statements)));
         Ok(statements)
     }
