@@ -99,7 +99,7 @@ pub(crate) fn run(plan: &Plan) -> Fallible<bool> {
         .enable_all()
         .build()?;
     let (rounds, length) = if plan.full {
-        (7, Duration::from_secs(2))
+        (5, Duration::from_secs(2))
     } else {
         (5, Duration::from_secs(1))
     };
