@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use deadpool_postgres::{Manager, Pool, Runtime};
 use idem_tests::{
     database::{Database, postgres::Postgres},
     kinds::{Deadpool, Kind as _},
@@ -17,6 +18,7 @@ use tokio::{
     sync::{Mutex, MutexGuard},
     time::sleep,
 };
+use tokio_postgres::NoTls;
 
 /// Starts a service that keeps effects. A connection lost by any other in this process would make it forget them, so
 /// these tests run one after the other.
@@ -126,4 +128,34 @@ async fn everything_is_forgotten_when_a_connection_is_lost() {
         sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(database.effects(), 2);
+}
+
+#[tokio::test]
+async fn everything_is_forgotten_when_a_pool_of_the_services_own_has_replaced_a_connection() {
+    let _alone = ALONE.lock().await;
+    let database = Deadpool::template().database();
+    let manager = Manager::new(database.url().parse().unwrap(), NoTls);
+    let pool = Pool::builder(manager)
+        .max_size(1)
+        .wait_timeout(Some(Duration::from_secs(5)))
+        .runtime(Runtime::Tokio1);
+    let setup = Setup {
+        configure: |builder| builder.cache(1 << 20),
+        ..Setup::default()
+    };
+    let service = Service::<Deadpool>::over(pool.build().unwrap(), setup).await;
+    service.post("k", &Script::default()).await;
+    forget(&database);
+    let repeat = service.post("k", &Script::default()).await;
+    repeat.assert(StatusCode::CREATED, true);
+
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
+               AND pid <> pg_backend_pid()";
+    database.run_sql(end).unwrap();
+    // The pool notices by itself that the connection has ended, and opens another.
+    sleep(Duration::from_millis(200)).await;
+    let other = service.post("other", &Script::default()).await;
+    other.assert(StatusCode::CREATED, false);
+    let repeat = service.post("k", &Script::default()).await;
+    repeat.assert(StatusCode::CREATED, false);
 }

@@ -143,3 +143,27 @@ fn begin(isolation: Isolation) -> &'static str {
 fn remaining(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_timeout_has_bounds() {
+        let settings = |timeout| {
+            Settings::new(Options {
+                timeout,
+                ..Options::default()
+            })
+        };
+        assert!(matches!(
+            settings(Duration::ZERO),
+            Err(SettingsError::Zero(_))
+        ));
+        assert!(matches!(
+            settings(Duration::MAX),
+            Err(SettingsError::TooLong(..))
+        ));
+        assert!(settings(LONGEST).is_ok());
+    }
+}
