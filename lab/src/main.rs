@@ -26,7 +26,7 @@ const USAGE: &str = "usage:
       `--features seeded`
   lab bench [--profile quick|full] [--only fresh,kinds,open,delays,trips,sizes,writes,growth,own,compile]
             [--check] [--report FILE]
-      measures what the promise costs, and prints a line a target; `full` takes about 30 minutes; with `--check` a
+      measures what the promise costs, and prints a line a target; `full` takes about 20 minutes; with `--check` a
       target that is missed fails the run; plots go beside the report";
 
 fn main() -> ExitCode {

@@ -98,11 +98,8 @@ pub(crate) fn run(plan: &Plan) -> Fallible<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (rounds, length) = if plan.full {
-        (5, Duration::from_secs(2))
-    } else {
-        (5, Duration::from_secs(1))
-    };
+    let rounds = if plan.full { 5 } else { 3 };
+    let length = Duration::from_secs(1);
     let rig = |service| Rig {
         cluster: &cluster,
         service,
@@ -112,7 +109,7 @@ pub(crate) fn run(plan: &Plan) -> Fallible<bool> {
     };
     let near = rig(&service);
     let far = Rig {
-        rounds: rounds.div_ceil(2),
+        rounds: 3,
         ..rig(&delayed)
     };
 

@@ -58,7 +58,7 @@ pub(super) fn bars(
         .margin(12)
         .x_label_area_size(28)
         .y_label_area_size(56)
-        .build_cartesian_2d((0..count).into_segmented(), 0.0..top)
+        .build_cartesian_2d((0..count.saturating_sub(1)).into_segmented(), 0.0..top)
         .map_err(drawn)?;
     let name = |at: &SegmentValue<usize>| match at {
         SegmentValue::CenterOf(index) => bars.get(*index).map(|bar| bar.name.clone()),
@@ -71,7 +71,8 @@ pub(super) fn bars(
         .x_label_formatter(&|at| name(at).unwrap_or_default())
         .y_desc(unit)
         .label_style((FONT, 13))
-        .max_light_lines(0)
+        // Whole numbers without light lines never end in plotters 0.3.7.
+        .max_light_lines(1)
         .draw()
         .map_err(drawn)?;
     for (part, called) in parts.iter().enumerate() {
@@ -171,4 +172,33 @@ fn color(index: usize) -> RGBColor {
 
 fn drawn(error: impl Error + Send + Sync + 'static) -> Box<dyn Error + Send + Sync> {
     format!("a plot cannot be drawn: {error}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plots_of_any_number_of_bars_and_lines_come_to_an_end() {
+        let folder = std::env::temp_dir().join(format!("idem-plots-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for count in 1..12 {
+            let all: Vec<_> = (0..count)
+                .map(|number| Bar {
+                    name: format!("bar {number}"),
+                    parts: vec![1.0, 2.0],
+                    range: None,
+                })
+                .collect();
+            bars(&folder.join("bars.svg"), "bars", "µs", &["a", "b"], &all).unwrap();
+        }
+        let line = Line {
+            name: "line".to_owned(),
+            points: vec![(0.0, 1.0), (10.0, 0.5)],
+        };
+        let file = folder.join("lines.svg");
+        lines(&file, "lines", ("ms", "of bare"), &[line]).unwrap();
+        assert!(std::fs::read_to_string(&file).unwrap().contains("of bare"));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

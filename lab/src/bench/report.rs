@@ -109,7 +109,8 @@ pub(super) fn document(command: &str, server: &str, sections: &[Section]) -> Str
         "# Performance\n\nWritten by `{command}` on {}, PostgreSQL {server}, {}, idem {}.\n\n\
          Service, database and load generator share this machine: only ratios within one run mean anything. \
          Where three figures stand together, they are the median of all rounds and, in brackets, the least and \
-         the greatest. What the contenders do, each in a few lines, is in `lab/src/bench/contenders`.\n\n",
+         the greatest. What the contenders do, each in a few lines, is in `lab/src/bench/contenders`. Why a target is missed: *Where the time goes* in\n\
+         [ARCHITECTURE.md](../ARCHITECTURE.md#where-the-time-goes).\n\n",
         machine(),
         compiler(),
         env!("CARGO_PKG_VERSION")
