@@ -79,8 +79,10 @@ async fn forth(
     while client.read_buf(frames.buffer()).await? > 0 {
         let mut burst = BytesMut::new();
         let mut cut = None;
+        // What was sent in one piece arrives whole or not at all, as a segment does.
+        let vanishes = shared.traffic() == Traffic::Vanishes;
         while let Some(frame) = frames.take()? {
-            if shared.traffic() == Traffic::Vanishes {
+            if vanishes {
                 continue;
             }
             cut = statement(&frame).and_then(|at| shared.cut_at(at));
