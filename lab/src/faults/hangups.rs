@@ -126,7 +126,12 @@ async fn hang_up(client: &Client, request: &Arc<Request>, point: Point, way: Way
 
 /// F13: 500 clients send a byte a second. They take no database connection, and others hardly notice.
 pub(super) async fn slow_clients(lab: &Lab) -> Fallible<Verdict> {
-    let mut trial = Trial::begin(lab, "F13", Plan::default()).await?;
+    let plan = Plan {
+        // Those who dawdle in the head are to stay.
+        head_timeout: Duration::from_secs(60),
+        ..Plan::default()
+    };
+    let mut trial = Trial::begin(lab, "F13", plan).await?;
     let quiet = latency(&mut trial, lab.time(1.5, 8.0)).await;
 
     let requests: Vec<_> = (0..500)

@@ -49,8 +49,9 @@ pub(super) async fn zombie(lab: &Lab) -> Fallible<Verdict> {
             .await?;
         sleep(Duration::from_millis(trial.rng.u64(0..150))).await;
         freeze(&mut trial, 0)?;
-        // The handler's 300 ms and twice the database timeout, and some room.
-        let fence = Instant::now() + Duration::from_millis(300 + 2 * 300 + 1500);
+        // The handler's 300 ms and twice the database timeout, as often as sessions may wait in a row for the same
+        // account (each begins its own time when the one before has ended), and some room.
+        let fence = Instant::now() + Duration::from_millis(4 * (300 + 2 * 300) + 1500);
         let client = trial.client.clone();
         let others = requests.iter().map(async |request| {
             let mut line = client.line(1);

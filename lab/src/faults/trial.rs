@@ -42,6 +42,7 @@ pub(crate) struct Plan {
     pub(crate) workers: usize,
     pub(crate) pool: usize,
     pub(crate) database_timeout: Duration,
+    pub(crate) head_timeout: Duration,
     pub(crate) pool_wait: Duration,
     pub(crate) sweep: Option<Duration>,
     /// Another server than the lab's own, by its port.
@@ -59,6 +60,8 @@ impl Default for Plan {
             workers: 2,
             pool: 4,
             database_timeout: Duration::from_secs(2),
+            // As actix has it.
+            head_timeout: Duration::from_secs(5),
             pool_wait: Duration::from_secs(5),
             sweep: None,
             server: None,
@@ -178,6 +181,7 @@ impl Trial {
             unnamed: plan.pooler.is_some(),
             pool_wait: plan.pool_wait,
             database_timeout: plan.database_timeout,
+            head_timeout: plan.head_timeout,
             sweep: plan.sweep,
             executions: lab.folder.join(format!("{name}-{number}.executions")),
         };

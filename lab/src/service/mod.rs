@@ -36,6 +36,8 @@ pub(crate) struct Setup {
     pub(crate) unnamed: bool,
     pub(crate) pool_wait: Duration,
     pub(crate) database_timeout: Duration,
+    /// How long a client may take for a request's head; actix sends it away then.
+    pub(crate) head_timeout: Duration,
     /// How often expired records are deleted.
     pub(crate) sweep: Option<Duration>,
     /// Where handlers note that they have begun.
@@ -89,8 +91,7 @@ async fn run(setup: Setup) -> Fallible<()> {
             .configure(handlers::routes)
     })
     .workers(setup.workers)
-    // Slow clients are to stay: actix would soon send those away who dawdle in the head.
-    .client_request_timeout(Duration::from_secs(60))
+    .client_request_timeout(setup.head_timeout)
     .shutdown_signal(async move {
         terminated.recv().await;
         draining.drain().await;
