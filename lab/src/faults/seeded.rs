@@ -199,7 +199,8 @@ async fn graceful_stop(lab: &Lab, name: &str) -> Fallible<Verdict> {
         let terminated = trial.history.now();
         trial.signal(0, Signal::TERM)?;
         // What comes while the service drains is still at work when its workers stop; one of them is idle.
-        let late = trial.fresh("/pay", Order::sleeping(1200));
+        // It writes once it has slept: a connection that breaks later is made good by another run.
+        let late = trial.fresh("/pay", Order::hesitating(1200));
         trial.client.once(0, &late).await;
         running.await?;
         trial.ended(0).await?;
