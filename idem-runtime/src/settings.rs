@@ -264,9 +264,9 @@ impl<P: Pool> Builder<P> {
     /// ([`postgres::pool`](crate::postgres::pool)), with another pool of deadpool once it has been
     /// replaced, and with sqlx only if it breaks under a request.
     ///
-    /// Leave it off where repeats are rare, where records are deleted by hand (an answer may come
-    /// back for the rest of its lifetime), and, with a pool that the framework has not opened or
-    /// without connections being cut, behind a database that fails over to an asynchronous standby.
+    /// Leave it off where repeats are rare, and where records are deleted by hand (an answer may
+    /// come back for the rest of its lifetime). Leave it off behind a database that fails over to an
+    /// asynchronous standby, unless that cuts all connections and the framework has opened the pool.
     pub fn cache(mut self, bytes: u64) -> Self {
         self.cache = Some(bytes);
         self

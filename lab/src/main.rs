@@ -20,7 +20,7 @@ type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const USAGE: &str = "usage:
   lab faults [--only F3,F8] [--seed N] [--profile short|long] [--minutes M] [--report FILE] [--lenient]
       injects faults and checks the promise; `short` takes about 4 minutes, `long` about 40; with `--lenient` a fault that this machine
-      has no tool for is listed as not run, and neither it nor a missed bound (of time, mostly) fails the run
+      has no tool for is listed as not run, and neither it nor a missed bound of time fails the run
   lab checker [--seed N]
       shows that the checks catch faults that are planted in the framework; needs a build with
       `--features seeded`

@@ -296,7 +296,6 @@ async fn answer<B: Backend>(
         ),
         KeyFrom::Header(_) | KeyFrom::OptionalHeader(_) => key,
     };
-    let owner = scope.clone();
     let identity = key.map(|key| Arc::new(Identity::new(scope, operation, key)));
     if let (Some(slot), Some(identity)) = (slot, &identity) {
         slot.set(identity);
@@ -315,6 +314,7 @@ async fn answer<B: Backend>(
     let advertised = identity
         .as_ref()
         .and_then(|_| idempotency.advertised(policy.ttl));
+    let rerun_as = identity.clone();
     let work = match identity {
         None => Work::Unkeyed(session),
         Some(identity) => {
@@ -346,7 +346,7 @@ async fn answer<B: Backend>(
         policy,
         idempotency: idempotency.clone(),
         guarded,
-        owner,
+        identity: rerun_as,
         request: request.clone(),
         body,
         has_run: false,
@@ -441,8 +441,8 @@ struct Runner<B: Backend> {
     policy: &'static Policy,
     idempotency: Idempotency<B>,
     guarded: Box<dyn Guarded<B::Open>>,
-    /// The scope that the key is looked up in.
-    owner: Scope,
+    /// What the key is looked up by; only a request that has one runs again.
+    identity: Option<Arc<Identity>>,
     request: HttpRequest,
     body: Bytes,
     has_run: bool,
@@ -513,7 +513,7 @@ impl<B: Backend> Runner<B> {
         let body = self.body.clone();
         self.guarded.extract(&self.request, body).await?;
         let scope = self.guarded.identify().and_then(|found| found.scope.ok());
-        if scope.as_ref() != Some(&self.owner) {
+        if scope.as_ref() != self.identity.as_deref().map(Identity::scope) {
             return Err(ErrorServiceUnavailable("the request has changed its owner"));
         }
         self.guarded.authorize().await

@@ -7,6 +7,7 @@ use std::{
     future::Future,
     io,
     net::SocketAddr,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -142,9 +143,9 @@ pub(super) async fn open(
     let total = (per_second * length.as_secs_f64()) as u64;
     let start = Instant::now() + Duration::from_millis(10);
     let at = move |number: u64| start + Duration::from_secs_f64(number as f64 / per_second);
-    let tickets = std::sync::Arc::new(Semaphore::new(0));
+    let tickets = Arc::new(Semaphore::new(0));
     let metronome = thread::spawn({
-        let tickets = std::sync::Arc::clone(&tickets);
+        let tickets = Arc::clone(&tickets);
         // Timers of the runtime are coarser than a request.
         move || {
             for number in 0..total {

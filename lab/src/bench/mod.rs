@@ -71,8 +71,8 @@ pub(crate) fn run(plan: &Plan) -> Fallible<bool> {
     }
     let plots = folder.as_deref();
 
-    // As in production an acknowledged commit has reached the disk, and torn pages are provided for. What would come by itself at any time, a
-    // checkpoint or a vacuum, comes between rounds or not at all.
+    // As in production an acknowledged commit has reached the disk, and torn pages are provided for. What would come
+    // by itself at any time, a checkpoint or a vacuum, comes between rounds or not at all.
     let cluster = Cluster::builder()
         .setting("fsync", "on")
         .setting("synchronous_commit", "on")

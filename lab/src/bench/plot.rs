@@ -179,9 +179,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plots_of_any_number_of_bars_and_lines_come_to_an_end() {
+    fn plots_of_any_number_of_bars_and_lines_come_to_an_end() -> Fallible<()> {
         let folder = std::env::temp_dir().join(format!("idem-plots-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir_all(&folder)?;
         for count in 1..12 {
             let all: Vec<_> = (0..count)
                 .map(|number| Bar {
@@ -190,15 +190,16 @@ mod tests {
                     range: None,
                 })
                 .collect();
-            bars(&folder.join("bars.svg"), "bars", "µs", &["a", "b"], &all).unwrap();
+            bars(&folder.join("bars.svg"), "bars", "µs", &["a", "b"], &all)?;
         }
         let line = Line {
             name: "line".to_owned(),
             points: vec![(0.0, 1.0), (10.0, 0.5)],
         };
         let file = folder.join("lines.svg");
-        lines(&file, "lines", ("ms", "of bare"), &[line]).unwrap();
-        assert!(std::fs::read_to_string(&file).unwrap().contains("of bare"));
-        std::fs::remove_dir_all(&folder).unwrap();
+        lines(&file, "lines", ("ms", "of bare"), &[line])?;
+        assert!(std::fs::read_to_string(&file)?.contains("of bare"));
+        std::fs::remove_dir_all(&folder)?;
+        Ok(())
     }
 }

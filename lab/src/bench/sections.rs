@@ -168,7 +168,6 @@ pub(super) fn kinds(rig: &Rig) -> Fallible<Section> {
         "The ratio is to the rate of `recipe`. `recipe` remembers no refusal; `ours` stores it, in a transaction of \
          its own after the rollback. The mix is 80 % first requests, 15 % repeats, 3 % conflicts, 2 % refusals.",
     );
-    let mut all = Vec::new();
     let kinds = [
         (
             Shape::Repeat,
@@ -195,17 +194,12 @@ pub(super) fn kinds(rig: &Rig) -> Fallible<Section> {
             section.target("repeat_cached_of_nodb", memory.median, Goal::AtLeast(0.60));
             section.target("repeat_ours_of_recipe", database.median, Goal::AtLeast(1.3));
         }
-        all.push(series);
-    }
-    let mut rows = Section::new("");
-    for series in &all {
-        let recipe = find(series, Recipe, 16)?;
-        rates(&mut rows, series, |one| {
+        let recipe = find(&series, Recipe, 16)?;
+        rates(&mut section, &series, |one| {
             let other = one.case.contender != Recipe;
             Ok(other.then(|| one.beside(recipe, rate)))
         })?;
     }
-    section.text += &rows.text;
     Ok(section)
 }
 

@@ -22,7 +22,7 @@ pub(crate) const BRIEF: Duration = Duration::from_secs(1);
 /// Says what an invariant has been broken by.
 #[derive(Clone, Debug)]
 pub(crate) struct Violation {
-    /// `I1` to `I12`, or `bound` for what a fault checks by itself.
+    /// `I1` to `I12`, or what a fault checks by itself: a `rule`, or a `bound` of time.
     pub(crate) invariant: &'static str,
     /// Whose history shows it.
     pub(crate) key: Option<Identity>,

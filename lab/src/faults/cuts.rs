@@ -58,7 +58,7 @@ pub(super) async fn black_hole(lab: &Lab) -> Fallible<Verdict> {
                 "SELECT NOT EXISTS (SELECT FROM {LOCKS}) AND NOT EXISTS (SELECT FROM {SERVICE_SESSIONS} AND state <> 'idle')"
             );
             let released = trial.database.until(&released, limit).await;
-            trial.expect(
+            trial.expect_in_time(
                 released.is_ok(),
                 format!("locks and sessions are still held after {limit:?} in a black hole"),
             );

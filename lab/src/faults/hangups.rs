@@ -196,7 +196,7 @@ pub(super) async fn slow_clients(lab: &Lab) -> Fallible<Verdict> {
     // Below it, the machine's own jitter is what shows.
     let bound = (quiet * 2).max(Duration::from_millis(20));
     trial.note(format!("500 slow clients held {} database connections; others' p99 {quiet:.1?} before and {busy:.1?} meanwhile", size - available));
-    trial.expect(
+    trial.expect_in_time(
         busy <= bound,
         format!("others' p99 rose from {quiet:?} to {busy:?}"),
     );

@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     pub(crate) seed: Option<u64>,
     pub(crate) minutes: Option<f64>,
     pub(crate) long: bool,
-    /// Whether faults that this machine has no tool for may be left out, and bounds missed.
+    /// Whether faults that this machine has no tool for may be left out, and bounds of time missed.
     pub(crate) lenient: bool,
     /// Where the report is written.
     pub(crate) report: Option<PathBuf>,

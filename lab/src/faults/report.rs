@@ -44,7 +44,7 @@ impl Result {
             Ok(mut verdict) => {
                 if verdict.faults == 0 {
                     let nothing = "the fault did not take hold: nothing was injected";
-                    verdict.violations.push(Violation::new("hold", nothing));
+                    verdict.violations.push(Violation::new("rule", nothing));
                 }
                 Self::Ran(verdict)
             }
@@ -150,8 +150,8 @@ impl Summary {
         })
     }
 
-    /// Whether everything that was asked for ran and held; if that may be, but for what had no tool, and for bounds,
-    /// which are mostly of time.
+    /// Whether everything that was asked for ran and held; if that may be, but for what had no tool and for bounds of
+    /// time.
     pub(crate) fn is_clean(&self, lenient: bool) -> bool {
         self.rows.iter().all(|row| match &row.result {
             Result::Ran(verdict) => verdict
@@ -294,7 +294,11 @@ impl fmt::Display for Summary {
             self.sum(|verdict| verdict.unknown as u64),
             settled.as_secs_f64(),
         )?;
-        match self.violations(&["bound", "hold"]) {
+        match self.violations(&["rule"]) {
+            0 => {}
+            rules => write!(f, "; {rules} RULES BROKEN")?,
+        }
+        match self.violations(&["bound"]) {
             0 => {}
             bounds => write!(f, "; {bounds} BOUNDS MISSED")?,
         }

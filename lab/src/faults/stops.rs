@@ -70,7 +70,7 @@ pub(super) async fn zombie(lab: &Lab) -> Fallible<Verdict> {
             .count();
         trial.signal(0, Signal::CONT)?;
         zombies.await?;
-        trial.expect(
+        trial.expect_in_time(
             served == 4,
             format!("the second instance has served {served} of 4 keys of the frozen one"),
         );
@@ -154,7 +154,7 @@ pub(super) async fn frozen_backend(lab: &Lab) -> Fallible<Verdict> {
         "other keys while a key's backend is frozen: p99 {p99:.1?} of {} requests (bound 100 ms)",
         times.len()
     ));
-    trial.expect(
+    trial.expect_in_time(
         p99 < Duration::from_millis(100),
         format!("other keys waited {p99:?} (p99)"),
     );
@@ -187,7 +187,7 @@ pub(super) async fn graceful_stop(lab: &Lab) -> Fallible<Verdict> {
             let began = Instant::now();
             let well = trial.ended(instance).await?;
             trial.expect(well, "the service did not end well");
-            trial.expect(
+            trial.expect_in_time(
                 began.elapsed() < Duration::from_secs(3),
                 format!("a graceful stop took {:?}", began.elapsed()),
             );

@@ -82,7 +82,7 @@ async fn one_storm(trial: &mut Trial, instances: usize, path: &'static str) -> F
         .map(|(_, time)| *time)
         .max()
         .unwrap_or_default();
-    trial.expect(
+    trial.expect_in_time(
         slowest <= Duration::from_secs(3),
         format!("{name}: a duplicate was answered after {slowest:?}"),
     );
@@ -121,11 +121,11 @@ async fn one_storm(trial: &mut Trial, instances: usize, path: &'static str) -> F
     );
     let mut times: Vec<_> = unrelated.into_iter().map(|(time, _)| time).collect();
     let p99 = percentile(&mut times, 0.99);
-    trial.expect(
+    trial.expect_in_time(
         times.len() >= 200,
         format!("{name}: only {} samples of another key", times.len()),
     );
-    trial.expect(
+    trial.expect_in_time(
         p99 <= Duration::from_millis(50),
         format!("{name}: another key waited {p99:?} (p99)"),
     );

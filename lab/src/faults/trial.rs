@@ -333,8 +333,15 @@ impl Trial {
             .collect()
     }
 
-    /// Complains about a bound that the fault itself checks.
+    /// Complains about a rule that the fault itself checks.
     pub(crate) fn expect(&mut self, holds: bool, what: impl Into<String>) {
+        if !holds {
+            self.complaints.push(Violation::new("rule", what));
+        }
+    }
+
+    /// Complains about a bound of time, which a machine that does other things may miss.
+    pub(crate) fn expect_in_time(&mut self, holds: bool, what: impl Into<String>) {
         if !holds {
             self.complaints.push(Violation::new("bound", what));
         }
