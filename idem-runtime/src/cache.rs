@@ -93,7 +93,7 @@ const OVERHEAD: usize = 256;
 impl Weighter<Digest, Known> for ByBytes {
     fn weight(&self, _: &Digest, known: &Known) -> u64 {
         let snapshot = &known.record.snapshot;
-        (OVERHEAD + snapshot.headers.size() + snapshot.body.len()) as u64
+        (OVERHEAD + snapshot.headers.as_bytes().len() + snapshot.body.len()) as u64
     }
 }
 

@@ -17,7 +17,15 @@ type Digest = [u8; 32];
 /// Lets one request a key through; the others watch how it ends.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    live: Mutex<HashMap<Digest, watch::Receiver<State>>>,
+    live: Mutex<HashMap<Digest, Live>>,
+}
+
+/// What the gate knows of a key at work.
+#[derive(Debug)]
+struct Live {
+    state: State,
+    /// Where followers watch the state; the first of them makes it, since most keys have none.
+    watched: Option<watch::Sender<State>>,
 }
 
 /// Says which side of the gate a request is on.
@@ -57,14 +65,20 @@ impl Gate {
     /// Enters the gate for this key.
     pub(crate) fn enter(self: &Arc<Self>, identity: &Identity) -> Entered {
         match self.live().entry(*identity.digest()) {
-            Entry::Occupied(entry) => Entered::Follower(entry.get().clone()),
+            Entry::Occupied(mut entry) => {
+                let Live { state, watched } = entry.get_mut();
+                let watched = watched.get_or_insert_with(|| watch::Sender::new(state.clone()));
+                Entered::Follower(watched.subscribe())
+            }
             Entry::Vacant(entry) => {
-                let (state, watched) = watch::channel(State::Claiming);
-                entry.insert(watched);
+                entry.insert(Live {
+                    state: State::Claiming,
+                    watched: None,
+                });
                 Entered::Leader(Pass {
                     gate: Arc::clone(self),
                     digest: *identity.digest(),
-                    state,
+                    ended: false,
                 })
             }
         }
@@ -75,7 +89,7 @@ impl Gate {
         self.live().contains_key(identity.digest())
     }
 
-    fn live(&self) -> MutexGuard<'_, HashMap<Digest, watch::Receiver<State>>> {
+    fn live(&self) -> MutexGuard<'_, HashMap<Digest, Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -85,29 +99,40 @@ impl Gate {
 pub(crate) struct Pass {
     gate: Arc<Gate>,
     digest: Digest,
-    state: watch::Sender<State>,
+    ended: bool,
 }
 
 impl Pass {
     /// Tells the followers that the handler runs.
     pub(crate) fn running(&self, fingerprint: Fingerprint) {
-        self.state.send_replace(State::Running(fingerprint));
+        if let Some(live) = self.gate.live().get_mut(&self.digest) {
+            live.state = State::Running(fingerprint);
+            if let Some(watched) = &live.watched {
+                watched.send_replace(live.state.clone());
+            }
+        }
     }
 
     /// Opens the gate for the next and tells the followers how it ended.
-    pub(crate) fn end(self, verdict: Verdict) {
-        self.gate.live().remove(&self.digest);
-        self.state.send_replace(State::Ended(verdict));
+    pub(crate) fn end(mut self, verdict: Verdict) {
+        self.open(verdict);
+    }
+
+    fn open(&mut self, verdict: Verdict) {
+        // After `end` the entry may already be the next leader's.
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let live = self.gate.live().remove(&self.digest);
+        if let Some(watched) = live.and_then(|live| live.watched) {
+            watched.send_replace(State::Ended(verdict));
+        }
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        // After `end` the entry may already be the next leader's.
-        if !matches!(*self.state.borrow(), State::Ended(_)) {
-            self.gate.live().remove(&self.digest);
-            self.state.send_replace(State::Ended(Verdict::Free));
-        }
+        self.open(Verdict::Free);
     }
 }
 

@@ -2,16 +2,23 @@
 
 use std::{
     collections::BTreeSet,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// Knows which executions run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Executions {
-    numbers: Arc<Mutex<Numbers>>,
-    ended: watch::Sender<()>,
+    live: Arc<Live>,
+}
+
+#[derive(Debug, Default)]
+struct Live {
+    numbers: Mutex<Numbers>,
+    /// Tells that one has ended.
+    ended: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -20,64 +27,54 @@ struct Numbers {
     live: BTreeSet<u64>,
 }
 
-impl Default for Executions {
-    fn default() -> Self {
-        Self {
-            numbers: Arc::default(),
-            ended: watch::Sender::new(()),
-        }
-    }
-}
-
 impl Executions {
     /// Counts an execution as one that a stop has to wait for, until this is dropped.
     pub(crate) fn begin(&self) -> Running {
-        let number = {
-            let mut numbers = lock(&self.numbers);
-            numbers.next += 1;
-            let number = numbers.next;
-            numbers.live.insert(number);
-            number
-        };
+        let mut numbers = self.live.numbers();
+        numbers.next += 1;
+        let number = numbers.next;
+        numbers.live.insert(number);
         Running {
-            numbers: Arc::clone(&self.numbers),
-            ended: self.ended.clone(),
+            live: Arc::clone(&self.live),
             number,
         }
     }
 
     /// Waits until every execution has ended that runs now.
     pub(crate) async fn drained(&self) {
-        let mut ended = self.ended.subscribe();
-        let last = lock(&self.numbers).next;
-        while lock(&self.numbers)
-            .live
-            .first()
-            .is_some_and(|first| *first <= last)
-        {
-            // The sender lives as long as `self`.
-            let _ = ended.changed().await;
+        let last = self.live.numbers().next;
+        let mut ended = pin!(self.live.ended.notified());
+        loop {
+            // What ends after the look below is not missed.
+            ended.as_mut().enable();
+            let first = self.live.numbers().live.first().copied();
+            if first.is_none_or(|first| first > last) {
+                return;
+            }
+            ended.as_mut().await;
+            ended.set(self.live.ended.notified());
         }
+    }
+}
+
+impl Live {
+    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// An execution that has not ended.
 #[derive(Debug)]
 pub(crate) struct Running {
-    numbers: Arc<Mutex<Numbers>>,
-    ended: watch::Sender<()>,
+    live: Arc<Live>,
     number: u64,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        lock(&self.numbers).live.remove(&self.number);
-        self.ended.send_replace(());
+        self.live.numbers().live.remove(&self.number);
+        self.live.ended.notify_waiters();
     }
-}
-
-fn lock(numbers: &Mutex<Numbers>) -> MutexGuard<'_, Numbers> {
-    numbers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -355,7 +355,9 @@ async fn answer<B: Backend>(
     };
     // Detached: a client that hangs up neither cancels the work nor loses the record.
     let running = idempotency.executions().begin();
-    rt::spawn(execute(work, runner, running).instrument(span));
+    // Boxed: each step of spawning moves the future.
+    let work = Box::pin(execute(work, runner, running));
+    rt::spawn(work.instrument(span));
     // Only a worker that is stopped by force ends the task without an answer.
     let (outcome, response) = answered.await.map_err(|_| ProblemKind::StoreUnavailable)?;
     settle(outcome, response, advertised)

@@ -70,13 +70,13 @@ impl Fingerprinting {
     #[must_use]
     pub fn of(self, input: &FingerprintInput<'_>) -> Fingerprint {
         match self {
-            Self::Meaning => Framed::new(1)
-                .request(input, &Content::by_meaning(input))
-                .finish(),
-            Self::Raw => Framed::new(2)
-                .request(input, &Content::by_bytes(input))
-                .finish(),
-            Self::Custom(select) => Framed::new(3).bytes(&select(input)).finish(),
+            Self::Meaning => Framed::finish(1, |framed| {
+                framed.request(input, &Content::by_meaning(input))
+            }),
+            Self::Raw => {
+                Framed::finish(2, |framed| framed.request(input, &Content::by_bytes(input)))
+            }
+            Self::Custom(select) => Framed::finish(3, |framed| framed.bytes(&select(input))),
         }
     }
 }
@@ -174,60 +174,62 @@ impl<'a> Content<'a> {
 
 /// Feeds SHA-256 so that no two different inputs give it the same bytes: every field follows its
 /// length, every body a tag of its kind.
-struct Framed {
-    version: u8,
-    hasher: Sha256,
-}
+struct Framed(Sha256);
 
 impl Framed {
-    fn new(version: u8) -> Self {
-        Self {
-            version,
-            hasher: Sha256::new(),
-        }
-        .bytes(DOMAIN)
-        .bytes(&[version])
-    }
-
-    fn request(self, input: &FingerprintInput<'_>, content: &Content<'_>) -> Self {
-        self.field(input.method.as_bytes())
-            .field(input.operation.as_bytes())
-            .field(input.path.as_bytes())
-            .field(input.query.as_bytes())
-            .field(content.media_type.as_bytes())
-            .body(&content.body)
-    }
-
-    fn body(self, body: &Body<'_>) -> Self {
-        match body {
-            Body::Bytes(bytes) => self.bytes(&[0]).field(bytes),
-            Body::Json(json) => json.slices().fold(self.bytes(&[1]), Self::bytes),
-            Body::Multipart(parts) => parts
-                .iter()
-                .fold(self.bytes(&[2]).length(parts.len()), |framed, part| {
-                    framed.field(part.headers).field(part.body)
-                }),
-        }
-    }
-
-    fn field(self, bytes: &[u8]) -> Self {
-        self.length(bytes.len()).bytes(bytes)
-    }
-
-    fn length(self, length: usize) -> Self {
-        self.bytes(&(length as u64).to_be_bytes())
-    }
-
-    fn bytes(mut self, bytes: &[u8]) -> Self {
-        self.hasher.update(bytes);
-        self
-    }
-
-    fn finish(self) -> Fingerprint {
-        let mut fingerprint = [self.version; 33];
+    /// Makes the fingerprint of one version of what `content` feeds.
+    fn finish(version: u8, content: impl FnOnce(&mut Self)) -> Fingerprint {
+        let mut framed = Self(Sha256::new());
+        framed.bytes(DOMAIN);
+        framed.bytes(&[version]);
+        content(&mut framed);
+        let mut fingerprint = [version; 33];
         let [_, digest @ ..] = &mut fingerprint;
-        digest.copy_from_slice(&self.hasher.finalize());
+        digest.copy_from_slice(&framed.0.finalize());
         Fingerprint(fingerprint)
+    }
+
+    fn request(&mut self, input: &FingerprintInput<'_>, content: &Content<'_>) {
+        self.field(input.method.as_bytes());
+        self.field(input.operation.as_bytes());
+        self.field(input.path.as_bytes());
+        self.field(input.query.as_bytes());
+        self.field(content.media_type.as_bytes());
+        self.body(&content.body);
+    }
+
+    fn body(&mut self, body: &Body<'_>) {
+        match body {
+            Body::Bytes(bytes) => {
+                self.bytes(&[0]);
+                self.field(bytes);
+            }
+            Body::Json(json) => {
+                self.bytes(&[1]);
+                json.slices().for_each(|slice| self.bytes(slice));
+            }
+            Body::Multipart(parts) => {
+                self.bytes(&[2]);
+                self.length(parts.len());
+                for part in parts {
+                    self.field(part.headers);
+                    self.field(part.body);
+                }
+            }
+        }
+    }
+
+    fn field(&mut self, bytes: &[u8]) {
+        self.length(bytes.len());
+        self.bytes(bytes);
+    }
+
+    fn length(&mut self, length: usize) {
+        self.bytes(&(length as u64).to_be_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
     }
 }
 

@@ -22,7 +22,7 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// If the status is no final one or the headers are not what [`Headers::encode`] writes.
+    /// If the status is no final one or the headers are not what [`Headers::push`] writes.
     pub(crate) fn decode(status: i16, headers: &[u8], body: Bytes) -> Result<Self, CorruptRecord> {
         Ok(Self {
             status: validate_status(status)?,
@@ -36,7 +36,7 @@ impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Snapshot")
             .field("status", &self.status)
-            .field("headers", &self.headers.0.len())
+            .field("headers", &self.headers.iter().count())
             .field("body", &self.body.len())
             .finish()
     }
@@ -52,20 +52,12 @@ fn validate_status(status: i16) -> Result<u16, CorruptRecord> {
 
 /// Headers in the order in which they were sent; repeated names are kept.
 ///
+/// They are held as they are stored: a line `name: value` with CR LF each, so that psql can show them.
 /// `Debug` prints their number only.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Headers(Vec<(String, Vec<u8>)>);
+pub(crate) struct Headers(Vec<u8>);
 
 impl Headers {
-    /// How many bytes they take.
-    pub(crate) fn size(&self) -> usize {
-        let sizes = self
-            .0
-            .iter()
-            .map(|(name, value)| name.len() + value.len() + 48);
-        sizes.sum()
-    }
-
     /// Starts an empty list.
     #[must_use]
     pub(crate) const fn new() -> Self {
@@ -79,64 +71,66 @@ impl Headers {
     /// If `name` is not a lower-case HTTP token or `value` contains CR, LF or NUL; nothing is
     /// appended then. Neither can come out of actix's own header map.
     pub(crate) fn push(&mut self, name: &str, value: &[u8]) -> Result<(), InvalidHeader> {
-        if name.is_empty()
-            || !name.bytes().all(is_name_byte)
-            || value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
-        {
+        if !is_header(name.as_bytes(), value) {
             return Err(InvalidHeader);
         }
-        self.0.push((name.to_owned(), value.to_owned()));
+        self.0.reserve(name.len() + value.len() + 4);
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b": ");
+        self.0.extend_from_slice(value);
+        self.0.extend_from_slice(b"\r\n");
         Ok(())
     }
 
     /// Iterates over names and values in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.0
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_slice()))
+        lines(&self.0).filter_map(split)
     }
 
-    /// Writes a line `name: value` with CR LF for each header, so that psql can show them.
+    /// The lines, as they are stored.
     #[must_use]
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut encoded = Vec::with_capacity(
-            self.iter()
-                .map(|(name, value)| name.len() + value.len() + 4)
-                .sum(),
-        );
-        for (name, value) in self.iter() {
-            encoded.extend_from_slice(name.as_bytes());
-            encoded.extend_from_slice(b": ");
-            encoded.extend_from_slice(value);
-            encoded.extend_from_slice(b"\r\n");
-        }
-        encoded
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 
-    /// Reads what [`encode`](Self::encode) wrote.
+    /// Reads the lines of a stored record.
     ///
     /// # Errors
     ///
     /// If a line does not end in CR LF or holds no header that [`push`](Self::push) accepts.
     pub(crate) fn decode(encoded: &[u8]) -> Result<Self, CorruptRecord> {
-        let mut headers = Self::new();
-        for line in encoded.split_inclusive(|&byte| byte == b'\n') {
-            headers.push_line(line).ok_or(CorruptRecord::Headers)?;
+        let is_valid =
+            |line| split(line).is_some_and(|(name, value)| is_header(name.as_bytes(), value));
+        if lines(encoded).all(is_valid) {
+            Ok(Self(encoded.to_owned()))
+        } else {
+            Err(CorruptRecord::Headers)
         }
-        Ok(headers)
     }
+}
 
-    fn push_line(&mut self, line: &[u8]) -> Option<()> {
-        let line = line.strip_suffix(b"\r\n")?;
-        let (name, rest) = line.split_at_checked(line.iter().position(|&byte| byte == b':')?)?;
-        self.push(str::from_utf8(name).ok()?, rest.strip_prefix(b": ")?)
-            .ok()
-    }
+fn lines(encoded: &[u8]) -> impl Iterator<Item = &[u8]> {
+    encoded.split_inclusive(|&byte| byte == b'\n')
+}
+
+/// Splits a line into name and value.
+fn split(line: &[u8]) -> Option<(&str, &[u8])> {
+    let line = line.strip_suffix(b"\r\n")?;
+    let (name, rest) = line.split_at_checked(line.iter().position(|&byte| byte == b':')?)?;
+    Some((str::from_utf8(name).ok()?, rest.strip_prefix(b": ")?))
+}
+
+fn is_header(name: &[u8], value: &[u8]) -> bool {
+    !name.is_empty()
+        && name.iter().copied().all(is_name_byte)
+        && !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }
 
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Headers").field(&self.0.len()).finish()
+        f.debug_tuple("Headers")
+            .field(&self.iter().count())
+            .finish()
     }
 }
 
@@ -223,7 +217,7 @@ mod tests {
             ("x-raw", b"\xff: \t"),
         ]);
         let encoded = b"link: <a>\r\nvary: \r\nlink:  <b> \r\nx-raw: \xff: \t\r\n";
-        assert_eq!(links.encode(), encoded);
+        assert_eq!(links.as_bytes(), encoded);
         assert_eq!(Headers::decode(encoded), Ok(links));
         assert_eq!(Headers::decode(b""), Ok(Headers::new()));
     }
@@ -355,7 +349,7 @@ mod tests {
                     accepted.push((name.as_str(), value.as_slice()));
                 }
             }
-            let decoded = Headers::decode(&headers.encode()).unwrap();
+            let decoded = Headers::decode(headers.as_bytes()).unwrap();
             prop_assert_eq!(decoded.iter().collect::<Vec<_>>(), accepted);
         }
 
@@ -368,7 +362,7 @@ mod tests {
             ],
         ) {
             if let Ok(headers) = Headers::decode(&bytes) {
-                prop_assert_eq!(headers.encode(), bytes);
+                prop_assert_eq!(headers.as_bytes(), bytes);
             }
         }
     }

@@ -140,7 +140,7 @@ impl Open for Tx {
                 .bind(request)
                 .bind(fingerprint.as_slice())
                 .bind(snapshot.status)
-                .bind(snapshot.headers.encode())
+                .bind(snapshot.headers.as_bytes())
                 .bind(&*snapshot.body)
                 .bind(i64::try_from(call.ttl.as_millis()).unwrap_or(i64::MAX / 2))
                 .execute(self.connection())

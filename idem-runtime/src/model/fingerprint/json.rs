@@ -6,6 +6,9 @@ use std::ops::Range;
 /// How deep arrays and objects may be nested.
 const MAX_DEPTH: usize = 128;
 
+/// How many runs and members there is room for at first.
+const RUNS: usize = 64;
+
 /// A JSON text in canonical form: the same bytes for equal values, others for different ones.
 ///
 /// A literal is one letter. A number is its exact decimal value: sign, digits without zeros at
@@ -36,10 +39,11 @@ impl CanonicalJson {
         let mut reader = Reader {
             rest: str::from_utf8(body).ok()?.as_bytes(),
             output: Self {
-                encoded: Vec::with_capacity(body.len()),
-                runs: Vec::new(),
+                // The code of a short string is longer than its text.
+                encoded: Vec::with_capacity(2 * body.len()),
+                runs: Vec::with_capacity(RUNS),
             },
-            members: Vec::new(),
+            members: Vec::with_capacity(RUNS),
         };
         reader.output.begin_run();
         reader.value(MAX_DEPTH)?;
@@ -50,13 +54,18 @@ impl CanonicalJson {
     pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let mut index = 0;
         std::iter::from_fn(move || {
-            let run = self.runs.get(index)?;
-            let end = self
-                .runs
-                .get(index + 1)
-                .map_or(self.encoded.len(), |next| next.start);
-            index = run.successor;
-            self.encoded.get(run.start..end)
+            let start = self.runs.get(index)?.start;
+            // Runs that follow each other in the text as well are one slice.
+            while let Some(run) = self.runs.get(index) {
+                index += 1;
+                if run.successor != index {
+                    let next = self.runs.get(index);
+                    let end = next.map_or(self.encoded.len(), |next| next.start);
+                    index = run.successor;
+                    return self.encoded.get(start..end);
+                }
+            }
+            self.encoded.get(start..)
         })
     }
 

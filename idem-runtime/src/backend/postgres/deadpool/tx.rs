@@ -142,7 +142,9 @@ impl Tx {
             &identity.key().as_str(),
             &fingerprint,
         ];
-        let claim = statements.claim.query(client, &parameters);
+        // Boxed, here as below: what holds a statement on its way is large, and every future around
+        // it would be larger.
+        let claim = Box::pin(statements.claim.query(client, &parameters));
         self.flight(begin, claim, &call.session).await
     }
 
@@ -169,7 +171,7 @@ impl Tx {
         let settings = &self.shared.settings;
         let parameters: [&(dyn ToSql + Sync); 2] =
             [&settings.idle_timeout(session), &settings.check_interval];
-        let open = self.statements.open.query(&self.connection, &parameters);
+        let open = Box::pin(self.statements.open.query(&self.connection, &parameters));
         self.flight(begin, open, session).await
     }
 
@@ -325,7 +327,7 @@ impl Open for Tx {
             Kind::Refusal => fingerprint,
         };
         let status = i16::try_from(snapshot.status).unwrap_or(i16::MAX);
-        let headers = snapshot.headers.encode();
+        let headers = snapshot.headers.as_bytes();
         let (body, began, ttl) = (&*snapshot.body, self.began, ttl.as_secs_f64());
         // A snapshot from before the lock hides a refusal of this request that was committed in
         // between: its row is claimed and let go again, which fails if it is there.
@@ -352,7 +354,7 @@ impl Open for Tx {
                 OptionFuture::from(clear),
                 OptionFuture::from(mark),
                 OptionFuture::from(unmark),
-                keep.execute(client, &row),
+                Box::pin(keep.execute(client, &row)),
             )
             .await;
             cleared.transpose()?;

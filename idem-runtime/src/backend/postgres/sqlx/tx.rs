@@ -221,7 +221,7 @@ impl Open for Tx {
                 .bind(request)
                 .bind(fingerprint)
                 .bind(i16::try_from(snapshot.status).unwrap_or(i16::MAX))
-                .bind(snapshot.headers.encode())
+                .bind(snapshot.headers.as_bytes())
                 .bind(&*snapshot.body)
                 .bind(began)
                 .bind(call.ttl.as_secs_f64())
