@@ -7,9 +7,7 @@ use quote::{ToTokens as _, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt as _;
 use syn::{GenericParam, Path, ReturnType};
 
-use self::rewrite::{
-    at, at_span, borrow, borrowing, everywhere_static, located, static_inside, tuple,
-};
+use self::rewrite::{at, at_span, borrow, borrowing, everywhere_static, located, tuple};
 use crate::model::{Endpoint, Extractor, Fingerprint, KeySource, Scope};
 use crate::parse::{Handler, is_ours};
 
@@ -44,23 +42,30 @@ use crate::parse::{Handler, is_ours};
 //         .ttl(86_400_000)
 //         .key_from_request();
 //         P::register!(&__IDEM_POLICY);
-//         P::run::<Args, &'static Tx, _, _, _, _>(
+//         P::run::<Args, &'static Tx, _>(
 //             &__IDEM_POLICY,
 //             __idem_request,
 //             __idem_payload,
-//             |(account, web::Json(form)): &Args| P::scope(&(&account.tenant, &account.user)),
-//             |(account, web::Json(form)): &Args| P::key(&form.request_id),
-//             async |(__idem_0, __idem_1): &Args| P::authorized(may_pay(__idem_0, __idem_1).await),
-//             async |(__idem_0, __idem_1): Args, __idem_tx: &Tx, __idem_request: &P::HttpRequest| {
-//                 P::respond(create_payment(__idem_0, __idem_1, __idem_tx).await, __idem_request)
+//             |(account, web::Json(form))| P::scope(&(&account.tenant, &account.user)),
+//             |(account, web::Json(form))| P::key(&form.request_id),
+//             |(__idem_0, __idem_1)| {
+//                 P::boxed(async move { P::authorized(may_pay(__idem_0, __idem_1).await) })
+//             },
+//             |(__idem_0, __idem_1), __idem_tx, __idem_request| {
+//                 P::boxed(async move {
+//                     P::respond(create_payment(__idem_0, __idem_1, __idem_tx).await, __idem_request)
+//                 })
 //             },
 //         )
 //         .await
 //     }
 //
-// The inner function keeps the user's body under the user's own signature. Closures need their
-// parameter types spelled out. `P::respond` inside the last closure, and not behind it, lets a handler
-// return an `impl Responder` that borrows from its arguments.
+// The inner function keeps the user's body under the user's own signature. The closures capture
+// nothing, and `run` knows their types, as function pointers all but the last: that costs the compiler
+// less than generic ones, and handlers with the same parameters share what `run` compiles to. The last
+// would need `Tx` to be a transaction for its type alone, and a wrong one would be three errors.
+// `P::respond` inside the last closure, and not behind it, lets a handler return an
+// `impl Responder` that borrows from its arguments.
 pub(crate) fn expand(endpoint: &Endpoint<'_>) -> TokenStream {
     let private = private(&endpoint.settings.krate);
     let (warnings, policy) = (pool_warnings(endpoint), policy(endpoint));
@@ -122,7 +127,7 @@ fn run(endpoint: &Endpoint<'_>) -> TokenStream {
     let (scope, key) = (scope(endpoint), key(endpoint));
     let (authorize, call) = (authorize(endpoint), call(endpoint));
     quote_spanned! {place=>
-        #private::run::<#types, #transaction, _, _, _, _>(
+        #private::run::<#types, #transaction, _>(
             &__IDEM_POLICY,
             __idem_request,
             __idem_payload,
@@ -218,10 +223,7 @@ fn policy(endpoint: &Endpoint<'_>) -> TokenStream {
 fn scope(endpoint: &Endpoint<'_>) -> TokenStream {
     let private = private(&endpoint.settings.krate);
     match endpoint.scope {
-        Scope::Global => {
-            let types = types(endpoint);
-            quote!(|_: &#types| #private::global_scope())
-        }
+        Scope::Global => quote!(|_| #private::global_scope()),
         Scope::Of(expression) => {
             let borrowed = borrow(expression);
             let value = quote_spanned!(at(expression)=> #private::scope(#borrowed));
@@ -247,16 +249,15 @@ fn authorize(endpoint: &Endpoint<'_>) -> TokenStream {
     let Some(path) = endpoint.settings.authorize else {
         return quote!(#private::everyone);
     };
-    let (names, types) = (names(endpoint), types(endpoint));
+    let names = names(endpoint);
     let pattern = tuple(&names);
     let verdict = quote_spanned!(at(path)=> #private::authorized(#path(#(#names),*).await));
-    quote!(async |#pattern: &#types| #verdict)
+    quote!(|#pattern| #private::boxed(async move { #verdict }))
 }
 
 /// Calls the user's function with the arguments in the order of its parameters.
 fn call(endpoint: &Endpoint<'_>) -> TokenStream {
     let private = private(&endpoint.settings.krate);
-    let types = types(endpoint);
     let signature = &endpoint.handler.signature;
     let name = &signature.ident;
     let turbofish = turbofish(&signature.generics.params);
@@ -266,7 +267,6 @@ fn call(endpoint: &Endpoint<'_>) -> TokenStream {
         endpoint.transaction.position,
         format_ident!("__idem_tx", span = at(endpoint.transaction.ty)),
     );
-    let transaction = static_inside(endpoint.transaction.ty);
     let output = match &signature.output {
         ReturnType::Default => at(name),
         ReturnType::Type(_, ty) => at(ty),
@@ -274,13 +274,7 @@ fn call(endpoint: &Endpoint<'_>) -> TokenStream {
     let answer = quote_spanned! {output=>
         #private::respond(#name #turbofish (#(#arguments),*).await, __idem_request)
     };
-    quote! {
-        async |
-            #pattern: #types,
-            __idem_tx: #transaction,
-            __idem_request: &#private::HttpRequest,
-        | #answer
-    }
+    quote!(|#pattern, __idem_tx, __idem_request| #private::boxed(async move { #answer }))
 }
 
 fn turbofish<'a>(parameters: impl IntoIterator<Item = &'a GenericParam>) -> Option<TokenStream> {
@@ -303,8 +297,7 @@ fn reading_closure(endpoint: &Endpoint<'_>, value: &TokenStream) -> TokenStream 
             .iter()
             .map(|extractor| borrowing(extractor.pattern)),
     );
-    let types = types(endpoint);
-    quote!(#[allow(unused_variables)] |#patterns: &#types| #value)
+    quote!(#[allow(unused_variables)] |#patterns| #value)
 }
 
 /// Makes the compiler warn about a pool among the parameters: a deprecated item, used at its type.

@@ -3,7 +3,7 @@
 pub use actix_web::{HttpRequest, HttpResponse, web::Payload};
 
 pub use crate::{
-    http::{authorized, everyone, global_scope, key, key_in_header, respond, run, scope},
+    http::{authorized, boxed, everyone, global_scope, key, key_in_header, respond, run, scope},
     model::{Fingerprinting, Isolation, Policy, ScopeKey, ScopeWriter},
 };
 

@@ -63,14 +63,6 @@ pub(super) fn everywhere_static(reference: &TypeReference) -> TypeReference {
     reference
 }
 
-/// The same, but the reference itself stays as short as one call.
-pub(super) fn static_inside(reference: &TypeReference) -> TypeReference {
-    TypeReference {
-        lifetime: None,
-        ..everywhere_static(reference)
-    }
-}
-
 /// A tuple also of one element.
 pub(super) fn tuple<T: ToTokens>(elements: impl IntoIterator<Item = T>) -> TokenStream {
     let elements = elements.into_iter();

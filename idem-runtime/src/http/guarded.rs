@@ -3,7 +3,6 @@
 use std::{
     borrow::Cow,
     future::{Future, ready},
-    marker::PhantomData,
     panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
@@ -65,33 +64,35 @@ impl Default for Hooks {
 }
 
 /// Runs a guarded handler: what `#[idempotent]` expands to a call of.
-pub fn run<A, T, S, K, Z, H>(
+pub fn run<A, T, H>(
     policy: &'static Policy,
     request: HttpRequest,
     payload: web::Payload,
-    scope: S,
-    key: K,
-    authorize: Z,
+    scope: fn(&A) -> Result<Scope, InvalidScope>,
+    key: fn(&A) -> Result<Option<Key>, InvalidKey>,
+    authorize: fn(&A) -> LocalBoxFuture<'_, Result<(), Error>>,
     handler: H,
 ) -> impl Future<Output = HttpResponse>
 where
     A: FromRequest + 'static,
     T: Supply,
-    S: Fn(&A) -> Result<Scope, InvalidScope> + 'static,
-    K: Fn(&A) -> Result<Option<Key>, InvalidKey> + 'static,
-    Z: AsyncFn(&A) -> Result<(), Error> + 'static,
-    H: for<'a> AsyncFn(A, T::Ref<'a>, &'a HttpRequest) -> HttpResponse + 'static,
+    H: for<'a> Fn(A, T::Ref<'a>, &'a HttpRequest) -> LocalBoxFuture<'a, HttpResponse> + 'static,
 {
     let typed = Typed {
         scope,
         key,
         authorize,
-        handler,
+        // Takes no memory: the closure captures nothing.
+        handler: Box::new(handler),
         parameters: None,
-        supply: PhantomData::<T>,
     };
     guard::<T::Backend>(policy, request, payload, Box::new(typed))
 }
+
+/// Calls the handler with what was extracted and the transaction it is lent.
+type Invoke<A, T> = Box<
+    dyn for<'a> Fn(A, <T as Supply>::Ref<'a>, &'a HttpRequest) -> LocalBoxFuture<'a, HttpResponse>,
+>;
 
 /// One handler with its types taken away, so that what follows is compiled once a backend and not
 /// once a handler.
@@ -122,23 +123,18 @@ struct Identified {
     key: Result<Option<Key>, InvalidKey>,
 }
 
-struct Typed<A, T, S, K, Z, H> {
-    scope: S,
-    key: K,
-    authorize: Z,
-    handler: H,
+struct Typed<A, T: Supply> {
+    scope: fn(&A) -> Result<Scope, InvalidScope>,
+    key: fn(&A) -> Result<Option<Key>, InvalidKey>,
+    authorize: fn(&A) -> LocalBoxFuture<'_, Result<(), Error>>,
+    handler: Invoke<A, T>,
     parameters: Option<A>,
-    supply: PhantomData<T>,
 }
 
-impl<A, T, S, K, Z, H> Guarded<<T::Backend as Backend>::Open> for Typed<A, T, S, K, Z, H>
+impl<A, T> Guarded<<T::Backend as Backend>::Open> for Typed<A, T>
 where
     A: FromRequest + 'static,
     T: Supply,
-    S: Fn(&A) -> Result<Scope, InvalidScope> + 'static,
-    K: Fn(&A) -> Result<Option<Key>, InvalidKey> + 'static,
-    Z: AsyncFn(&A) -> Result<(), Error> + 'static,
-    H: for<'a> AsyncFn(A, T::Ref<'a>, &'a HttpRequest) -> HttpResponse + 'static,
 {
     fn extract<'a>(
         &'a mut self,
@@ -162,7 +158,7 @@ where
 
     fn authorize(&self) -> LocalBoxFuture<'_, Result<(), Error>> {
         match &self.parameters {
-            Some(parameters) => Box::pin((self.authorize)(parameters)),
+            Some(parameters) => (self.authorize)(parameters),
             None => Box::pin(ready(Ok(()))),
         }
     }
@@ -173,11 +169,7 @@ where
         open: &'a mut <T::Backend as Backend>::Open,
     ) -> Option<LocalBoxFuture<'a, HttpResponse>> {
         let parameters = self.parameters.take()?;
-        Some(Box::pin((self.handler)(
-            parameters,
-            T::supply(open),
-            request,
-        )))
+        Some((self.handler)(parameters, T::supply(open), request))
     }
 }
 
@@ -751,8 +743,14 @@ pub fn key_in_header<A>(_: &A) -> Result<Option<Key>, InvalidKey> {
 /// # Errors
 ///
 /// Never; it has the signature of the closure that it replaces.
-pub async fn everyone<A>(_: &A) -> Result<(), Error> {
-    Ok(())
+#[must_use]
+pub fn everyone<A>(_: &A) -> LocalBoxFuture<'_, Result<(), Error>> {
+    Box::pin(ready(Ok(())))
+}
+
+/// Boxes what the closures of the macro do: their types are function pointers.
+pub fn boxed<'a, T>(work: impl Future<Output = T> + 'a) -> LocalBoxFuture<'a, T> {
+    Box::pin(work)
 }
 
 /// Takes what the function of `authorize` returns.

@@ -13,7 +13,7 @@ pub(crate) use self::executions::Executions;
 pub use self::extract::IdempotencyKey;
 pub(crate) use self::guarded::Hooks;
 pub use self::guarded::{
-    authorized, everyone, global_scope, key, key_in_header, respond, run, scope,
+    authorized, boxed, everyone, global_scope, key, key_in_header, respond, run, scope,
 };
 pub use self::problem::{Problem, ProblemKind};
 #[cfg(feature = "utoipa")]

@@ -71,11 +71,11 @@ impl Fingerprinting {
     pub fn of(self, input: &FingerprintInput<'_>) -> Fingerprint {
         match self {
             Self::Meaning => Framed::finish(1, |framed| {
-                framed.request(input, &Content::by_meaning(input))
+                framed.request(input, &Content::by_meaning(input));
             }),
-            Self::Raw => {
-                Framed::finish(2, |framed| framed.request(input, &Content::by_bytes(input)))
-            }
+            Self::Raw => Framed::finish(2, |framed| {
+                framed.request(input, &Content::by_bytes(input));
+            }),
             Self::Custom(select) => Framed::finish(3, |framed| framed.bytes(&select(input))),
         }
     }
