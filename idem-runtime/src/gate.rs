@@ -105,11 +105,14 @@ pub(crate) struct Pass {
 impl Pass {
     /// Tells the followers that the handler runs.
     pub(crate) fn running(&self, fingerprint: Fingerprint) {
-        if let Some(live) = self.gate.live().get_mut(&self.digest) {
-            live.state = State::Running(fingerprint);
-            if let Some(watched) = &live.watched {
-                watched.send_replace(live.state.clone());
-            }
+        let state = State::Running(fingerprint);
+        let watched = self.gate.live().get_mut(&self.digest).and_then(|live| {
+            live.state = state.clone();
+            live.watched.clone()
+        });
+        // Behind the lock, which all keys share: there may be many to wake.
+        if let Some(watched) = watched {
+            watched.send_replace(state);
         }
     }
 
@@ -139,7 +142,7 @@ impl Drop for Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Key, Scope};
+    use crate::model::{FingerprintInput, Fingerprinting, Key, Scope};
 
     fn identity(key: &str) -> Identity {
         Identity::new(Scope::of("a").unwrap(), "op", Key::new(key).unwrap())
@@ -180,6 +183,22 @@ mod tests {
         assert!(matches!(*watched.borrow(), State::Ended(Verdict::Busy)));
         let _second = lead(&gate, "one");
         follow(&gate, "one");
+    }
+
+    #[test]
+    fn who_comes_while_the_handler_runs_sees_that_it_runs() {
+        let gate = Arc::new(Gate::default());
+        let pass = lead(&gate, "one");
+        let fingerprint = Fingerprinting::Raw.of(&FingerprintInput::new("POST", "/", b""));
+        pass.running(fingerprint);
+        for _ in 0..2 {
+            // The first is gone when the second comes.
+            let watched = follow(&gate, "one");
+            assert!(matches!(*watched.borrow(), State::Running(other) if other == fingerprint));
+        }
+        let watched = follow(&gate, "one");
+        pass.end(Verdict::Busy);
+        assert!(matches!(*watched.borrow(), State::Ended(Verdict::Busy)));
     }
 
     #[test]

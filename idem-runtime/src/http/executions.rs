@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -43,16 +42,14 @@ impl Executions {
     /// Waits until every execution has ended that runs now.
     pub(crate) async fn drained(&self) {
         let last = self.live.numbers().next;
-        let mut ended = pin!(self.live.ended.notified());
         loop {
-            // What ends after the look below is not missed.
-            ended.as_mut().enable();
+            // Made before the look, it does not miss what ends behind it.
+            let ended = self.live.ended.notified();
             let first = self.live.numbers().live.first().copied();
             if first.is_none_or(|first| first > last) {
                 return;
             }
-            ended.as_mut().await;
-            ended.set(self.live.ended.notified());
+            ended.await;
         }
     }
 }

@@ -748,7 +748,7 @@ pub fn everyone<A>(_: &A) -> LocalBoxFuture<'_, Result<(), Error>> {
     Box::pin(ready(Ok(())))
 }
 
-/// Boxes what the closures of the macro do: their types are function pointers.
+/// Boxes the future of a closure that the macro writes, so that what it returns has a type to name.
 pub fn boxed<'a, T>(work: impl Future<Output = T> + 'a) -> LocalBoxFuture<'a, T> {
     Box::pin(work)
 }

@@ -70,13 +70,13 @@ impl Fingerprinting {
     #[must_use]
     pub fn of(self, input: &FingerprintInput<'_>) -> Fingerprint {
         match self {
-            Self::Meaning => Framed::finish(1, |framed| {
+            Self::Meaning => Framed::fingerprint(1, |framed| {
                 framed.request(input, &Content::by_meaning(input));
             }),
-            Self::Raw => Framed::finish(2, |framed| {
+            Self::Raw => Framed::fingerprint(2, |framed| {
                 framed.request(input, &Content::by_bytes(input));
             }),
-            Self::Custom(select) => Framed::finish(3, |framed| framed.bytes(&select(input))),
+            Self::Custom(select) => Framed::fingerprint(3, |framed| framed.bytes(&select(input))),
         }
     }
 }
@@ -178,7 +178,7 @@ struct Framed(Sha256);
 
 impl Framed {
     /// Makes the fingerprint of one version of what `content` feeds.
-    fn finish(version: u8, content: impl FnOnce(&mut Self)) -> Fingerprint {
+    fn fingerprint(version: u8, content: impl FnOnce(&mut Self)) -> Fingerprint {
         let mut framed = Self(Sha256::new());
         framed.bytes(DOMAIN);
         framed.bytes(&[version]);

@@ -9,6 +9,9 @@ const MAX_DEPTH: usize = 128;
 /// How many runs and members there is room for at first.
 const RUNS: usize = 64;
 
+/// How much longer than the text the encoding may be at first, in bytes.
+const SLACK: usize = 64 << 10;
+
 /// A JSON text in canonical form: the same bytes for equal values, others for different ones.
 ///
 /// A literal is one letter. A number is its exact decimal value: sign, digits without zeros at
@@ -39,8 +42,8 @@ impl CanonicalJson {
         let mut reader = Reader {
             rest: str::from_utf8(body).ok()?.as_bytes(),
             output: Self {
-                // The code of a short string is longer than its text.
-                encoded: Vec::with_capacity(2 * body.len()),
+                // The codes of small values are longer than their texts.
+                encoded: Vec::with_capacity(body.len() + body.len().min(SLACK)),
                 runs: Vec::with_capacity(RUNS),
             },
             members: Vec::with_capacity(RUNS),

@@ -142,8 +142,8 @@ impl Tx {
             &identity.key().as_str(),
             &fingerprint,
         ];
-        // Boxed, here as below: what holds a statement on its way is large, and every future around
-        // it would be larger.
+        // Boxed, as the other statements of every request: what holds one on its way is large, and
+        // each future around it would be larger.
         let claim = Box::pin(statements.claim.query(client, &parameters));
         self.flight(begin, claim, &call.session).await
     }
@@ -346,7 +346,7 @@ impl Open for Tx {
             &ttl,
         ];
         self.end(async |client| {
-            // Boxed where they are rare, so that no request carries the room for them.
+            // Boxed, the rare ones too, so that no request carries the room for them.
             let clear = replaces_expired.then(|| Box::pin(clear.execute(client, &place)));
             let mark = stricter.then(|| Box::pin(mark.execute(client, &place)));
             let unmark = stricter.then(|| Box::pin(unmark.execute(client, &place)));
