@@ -61,10 +61,10 @@ use crate::parse::{Handler, is_ours};
 //     }
 //
 // The inner function keeps the user's body under the user's own signature. The closures capture
-// nothing, and `run` knows their types, as function pointers all but the last: that costs the compiler
-// less than generic ones, and handlers with the same parameters share all that lies behind `run`. The last
-// would need `Tx` to be a transaction for its type alone, and a wrong one would be three errors.
-// `P::respond` inside the last closure, and not behind it, lets a handler return an
+// nothing, and `run` knows their types, as function pointers all but the last: that costs the
+// compiler less than generic ones, and handlers with the same parameters share all that lies behind
+// `run`. The last would need `Tx` to be a transaction for its type alone, and a wrong one would be
+// three errors. `P::respond` inside the last closure, and not behind it, lets a handler return an
 // `impl Responder` that borrows from its arguments.
 pub(crate) fn expand(endpoint: &Endpoint<'_>) -> TokenStream {
     let private = private(&endpoint.settings.krate);

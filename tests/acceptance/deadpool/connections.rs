@@ -2,17 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Manager, Pool, Runtime, tokio_postgres::NoTls};
+use deadpool_postgres::{Manager, Pool, PoolBuilder, Runtime, tokio_postgres::NoTls};
 use idem_runtime::{Idempotency, SettingsError};
 use idem_tests::{relay::Relay, service::script::Script};
 use reqwest::StatusCode;
 
 use super::shared::{Service, Setup, database};
 
+/// A pool as a service makes it by itself.
+fn pool(url: &str, set: impl FnOnce(PoolBuilder) -> PoolBuilder) -> Pool {
+    let config = url.parse().expect("a URL of PostgreSQL");
+    let builder = set(Pool::builder(Manager::new(config, NoTls)));
+    builder
+        .build()
+        .expect("a runtime wherever there is a timeout")
+}
+
 #[test]
 fn pool_that_would_wait_for_ever_is_refused_with_what_to_write_instead() {
-    let config = "postgres://localhost/shop".parse().unwrap();
-    let pool = Pool::builder(Manager::new(config, NoTls)).build().unwrap();
+    let pool = pool("postgres://localhost/shop", |builder| builder);
     let error = Idempotency::new(pool).unwrap_err();
     assert!(matches!(error, SettingsError::NoWaitTimeout));
     let text = error.to_string();
@@ -27,12 +35,10 @@ fn pool_that_would_wait_for_ever_is_refused_with_what_to_write_instead() {
 async fn pool_of_the_services_own_without_further_limits_does_not_hang_when_packets_vanish() {
     let database = database();
     let relay = Relay::start(database.engine().port(), Duration::ZERO);
-    let config = relay.url(database.engine().name()).parse().unwrap();
-    let pool = Pool::builder(Manager::new(config, NoTls))
-        .runtime(Runtime::Tokio1)
-        .wait_timeout(Some(Duration::from_millis(500)))
-        .build()
-        .unwrap();
+    let pool = pool(&relay.url(database.engine().name()), |builder| {
+        let wait = Some(Duration::from_millis(500));
+        builder.runtime(Runtime::Tokio1).wait_timeout(wait)
+    });
     let setup = Setup {
         configure: |builder| builder.database_timeout(Duration::from_millis(500)),
         ..Setup::default()

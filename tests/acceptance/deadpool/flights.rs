@@ -43,7 +43,8 @@ async fn bare(
             transaction.batch_execute(sql).await?;
         }
     }
-    let status = StatusCode::from_u16(script.status).unwrap();
+    let status = StatusCode::from_u16(script.status)
+        .map_err(|_| failure(StatusCode::INTERNAL_SERVER_ERROR))?;
     if status.is_success() {
         transaction.commit().await?;
     } else {

@@ -61,19 +61,6 @@ async fn borrowed(
 }
 
 fn main() {
-    fn inside() -> App<impl actix_web::dev::ServiceFactory<
-        actix_web::dev::ServiceRequest,
-        Config = (),
-        Error = Error,
-        InitError = (),
-    >> {
-        #[idempotent(scope = account)]
-        async fn create<const LENGTH: usize>(account: web::Path<String>, _tx: &Tx) -> String {
-            account.repeat(LENGTH)
-        }
-        App::new().route("/inside", web::post().to(create::<2>))
-    }
-    let _ = inside();
     let _ = App::new()
         .route("/dereferenced", web::post().to(dereferenced))
         .route("/parameter", web::post().to(of_a_type_parameter::<Open>))

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// How deep arrays and objects may be nested.
 const MAX_DEPTH: usize = 128;
 
-/// How many runs and members there is room for at first.
+/// How many runs there is room for at first.
 const RUNS: usize = 64;
 
 /// How much longer than the text the encoding may be at first, in bytes.
@@ -46,7 +46,7 @@ impl CanonicalJson {
                 encoded: Vec::with_capacity(body.len() + body.len().min(SLACK)),
                 runs: Vec::with_capacity(RUNS),
             },
-            members: Vec::with_capacity(RUNS),
+            members: Vec::new(),
         };
         reader.output.begin_run();
         reader.value(MAX_DEPTH)?;
