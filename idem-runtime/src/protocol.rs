@@ -253,7 +253,7 @@ async fn execute<B: Backend>(
             }
             // Between a rollback and its second claim another process may have taken the key.
             Decision::Busy if Instant::now() < until && handler.is_wanted() => {
-                open.give_up().await;
+                open.let_go().await;
                 // The next claim is at the endpoint's level; see below.
                 refusal = None;
                 let later = claim(backend, call, until, || handler.is_wanted());
@@ -420,7 +420,7 @@ async fn claim<B: Backend>(
         if !matches!(decision, Decision::Busy) || Instant::now() >= until || !wanted() {
             return Ok(claimed);
         }
-        claimed.open.give_up().await;
+        claimed.open.let_go().await;
         sleep(jitter()).await;
     }
 }

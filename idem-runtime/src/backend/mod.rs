@@ -98,7 +98,7 @@ pub trait Pool: Sized {
     fn open(self, options: Self::Options) -> Result<Self::Backend, SettingsError>;
 }
 
-/// Ends an open transaction in one of four ways.
+/// Ends an open transaction in one of five ways.
 pub trait Open: Sized + Send + 'static {
     /// Stores the answer and commits, in one flight (flight 2).
     #[doc(hidden)]
@@ -115,6 +115,13 @@ pub trait Open: Sized + Send + 'static {
     /// Rolls back and returns the connection to its pool.
     #[doc(hidden)]
     fn give_up(self) -> impl Future<Output = ()>;
+
+    /// Does so where nothing has run but the claim, and nobody waits for the key: the connection's
+    /// next user need not wait either until the server has said that it rolled back.
+    #[doc(hidden)]
+    fn let_go(self) -> impl Future<Output = ()> {
+        self.give_up()
+    }
 }
 
 /// Names one guarded request.

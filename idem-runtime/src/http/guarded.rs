@@ -379,7 +379,7 @@ async fn contradict<B: Backend>(
         // Its client may have gone.
         let _ = sender.send(end.outcome);
         if let Some(open) = end.open {
-            open.give_up().await;
+            open.let_go().await;
         }
         drop(running);
     };
@@ -426,7 +426,7 @@ async fn execute<B: Backend>(work: Work, mut runner: Runner<B>, running: Running
     let outcome = report(runner.policy, &runner.request, end.outcome);
     runner.answer(outcome);
     if let Some(open) = end.open {
-        open.give_up().await;
+        open.let_go().await;
     }
     drop(running);
 }

@@ -402,6 +402,15 @@ impl Open for Tx {
     async fn give_up(self) {
         roll_back(self.connection, self.shared.settings.timeout).await;
     }
+
+    async fn let_go(self) {
+        // The first poll queues it, ahead of whatever the connection's next user sends. Only the
+        // connection's end can make it fail.
+        let rollback = self.connection.batch_execute("ROLLBACK").now_or_never();
+        if !matches!(rollback, Some(Err(_))) {
+            drop(ScopeGuard::into_inner(self.connection));
+        }
+    }
 }
 
 /// Ends whatever transaction is open, behind what is still to be answered, and returns the
