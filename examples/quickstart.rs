@@ -31,6 +31,9 @@ use idem_runtime::{Idempotency, ScopeKey, idempotent, sqlite};
 use serde::Deserialize;
 use serde_json::json;
 use sqlx::{SqliteConnection, SqlitePool, query, query_scalar, raw_sql};
+use tokio::signal;
+#[cfg(unix)]
+use tokio::signal::unix::SignalKind;
 
 const SCHEMA: &str = "
     CREATE TABLE accounts (id TEXT PRIMARY KEY, balance INTEGER NOT NULL);
@@ -166,13 +169,30 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         demonstrated?
     } else {
         explain(&address);
-        server.run().await?;
+        let stop = async move {
+            told_to_stop().await;
+            // First what runs for clients that have hung up, then the server.
+            draining.drain().await;
+        };
+        server.shutdown_signal(stop).run().await?;
         true
     };
-    draining.drain().await;
     // The file has to be closed before it can be removed everywhere.
     pool.close().await;
     Ok(ExitCode::from(u8::from(!right)))
+}
+
+/// Waits for Ctrl-C or, where there is one, SIGTERM.
+async fn told_to_stop() {
+    #[cfg(unix)]
+    if let Ok(mut terminated) = signal::unix::signal(SignalKind::terminate()) {
+        tokio::select! {
+            _ = signal::ctrl_c() => {}
+            _ = terminated.recv() => {}
+        }
+        return;
+    }
+    let _ = signal::ctrl_c().await;
 }
 
 /// Says what to send: a payment, the same again, and another one under its key.

@@ -175,6 +175,33 @@ async fn lost_commit_is_counted_with_its_connection() {
     counts_a_lost_commit::<SqlxPostgres>().await;
 }
 
+async fn counts_a_lost_connection<K: Kind<Engine = idem_tests::database::postgres::Postgres>>() {
+    let database = K::template().database();
+    let service = Service::<K>::start(&database.url()).await;
+    recorded();
+    let request = service.client.request("/effects").key("k");
+    let running = tokio::spawn(request.script(&Script::sleeping(1_000)).send());
+    database.until_asleep_in_rust(1).await;
+    database
+        .run_sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+              WHERE datname = current_database() AND state = 'idle in transaction'",
+        )
+        .unwrap();
+    let reply = running.await.unwrap();
+    assert_eq!((reply.status, reply.is_replay()), (201, false));
+    let all = recorded();
+    assert_eq!(all["idem_second_claims_total{cause=lost-connection}"], 1);
+    assert_eq!(requests(&all, "POST /effects")["executed"], 1);
+}
+
+#[tokio::test]
+async fn connection_that_broke_before_the_commit_is_no_contention() {
+    let _alone = ALONE.lock().await;
+    counts_a_lost_connection::<Deadpool>().await;
+    counts_a_lost_connection::<SqlxPostgres>().await;
+}
+
 async fn counts_a_retry<K: Kind>() {
     let database = K::template().database();
     let setup = Setup::<K> {

@@ -78,8 +78,11 @@ fn factor(unit: &str, kind: &Kind) -> Result<u64, String> {
         .map(|(name, _)| format!("`{name}`"))
         .collect::<Vec<_>>()
         .join(", ");
+    let unit = unit.trim();
     Err(if unit.is_empty() {
         format!("has no unit: add one of {units}")
+    } else if kind.units.iter().any(|(name, _)| *name == unit) {
+        format!("has a space beside the unit: write `{unit}` right behind the number")
     } else if kind.noun == DURATION.noun && CALENDAR.contains(&unit) {
         "is counted in a calendar unit, which has no fixed length: write days, like `\"365d\"`"
             .to_owned()
@@ -112,12 +115,16 @@ mod tests {
 
     #[test]
     fn unknown_unit_is_answered_with_the_list_of_units() {
-        for text in ["24hours", "24 h", "1h30m", "1.5h", "5µs", "7D"] {
+        for text in ["24hours", "1 day", "1h30m", "1.5h", "5µs", "7D"] {
             let message = milliseconds(text).unwrap_err();
             assert!(
                 message.ends_with("the units are `ms`, `s`, `m`, `h`, `d`, `w`"),
                 "{text}: {message}"
             );
+        }
+        for text in ["24 h", "24h "] {
+            let message = milliseconds(text).unwrap_err();
+            assert!(message.contains("write `h` right behind"), "{message}");
         }
         let message = bytes("64KB").unwrap_err();
         assert_eq!(

@@ -1,12 +1,12 @@
 //! What can go wrong between the protocol and its database, without HTTP.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 /// Says why the store could not do what was asked of it.
 ///
 /// The texts are for logs: they name SQLSTATEs, constraints and settings, never a key, a scope or
 /// a body.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// No connection became free within the pool's wait timeout.
@@ -45,7 +45,7 @@ pub enum StoreError {
 }
 
 /// Says why an [`Idempotency`](crate::Idempotency) could not be built.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
     /// The pool would wait for ever when all its connections are taken.
@@ -75,4 +75,30 @@ pub enum SettingsError {
     /// The pool could not be built.
     #[error("the pool cannot be built: {0}")]
     Pool(String),
+}
+
+/// What a `main` that returns the error prints: the text that says what to do.
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a `main` that returns the error prints: the text that says what to do.
+impl fmt::Debug for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn main_that_returns_an_error_prints_what_to_do() {
+        let missing = StoreError::Schema("the record table has version 0".to_owned());
+        assert!(format!("{missing:?}").contains("migrate()"));
+        assert!(format!("{:?}", SettingsError::NoWaitTimeout).contains("wait_timeout"));
+    }
 }

@@ -42,7 +42,9 @@ pub(crate) enum Cause {
     LostCommit,
     /// A serialisation failure or a deadlock.
     Serialization,
-    /// Another request had come first, or the connection had broken before COMMIT.
+    /// The connection had broken, or not answered in time, before COMMIT.
+    LostConnection,
+    /// Another request had come first.
     Overtaken,
     /// The service's `retryable` hook has asked for it.
     Retryable,
@@ -106,6 +108,7 @@ pub(crate) fn claimed_again(cause: Cause) {
         let cause = match cause {
             Cause::LostCommit => "lost-commit",
             Cause::Serialization => "serialization",
+            Cause::LostConnection => "lost-connection",
             Cause::Overtaken => "overtaken",
             Cause::Retryable => "retryable",
         };

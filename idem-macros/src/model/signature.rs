@@ -66,7 +66,7 @@ impl<'a> Parameters<'a> {
             }
         }
         if transaction.is_none() {
-            errors.at(&signature.ident, missing_transaction(signature));
+            errors.add(missing_transaction(signature, &extractors));
         }
         few_enough(&extractors, errors);
         Self {
@@ -297,16 +297,40 @@ fn lifetime_is_elided(ty: &TypeReference) -> syn::Result<()> {
     }
 }
 
-fn missing_transaction(signature: &Signature) -> String {
+/// What the transactions that handlers are lent are called, and how they are lent.
+const LENT: &[(&str, &str)] = &[
+    ("Tx", "&Tx"),
+    ("PgConnection", "&mut PgConnection"),
+    ("SqliteConnection", "&mut SqliteConnection"),
+    ("Transaction", "&mut Transaction<'_, _>"),
+];
+
+fn missing_transaction(signature: &Signature, extractors: &[Extractor<'_>]) -> Error {
+    let by_value = extractors.iter().find_map(|extractor| {
+        let segment = last_segment(extractor.ty)?;
+        let (_, lent) = LENT.iter().find(|(name, _)| segment.ident == name)?;
+        Some((extractor.ty, lent))
+    });
+    if let Some((ty, lent)) = by_value {
+        return Error::new_spanned(
+            ty,
+            format!(
+                "a handler is lent its transaction, which the runtime ends\nhelp: write `{lent}`"
+            ),
+        );
+    }
     let name = &signature.ident;
     let others = if signature.inputs.is_empty() {
         ""
     } else {
         ".., "
     };
-    format!(
-        "handler `{name}` has no transaction parameter: its writes would commit on their own\n\
-         help: write `async fn {name}({others}tx: &Tx)`, or `_tx: &Tx` if it writes nothing",
+    Error::new_spanned(
+        name,
+        format!(
+            "handler `{name}` has no transaction parameter: its writes would commit on their own\n\
+             help: write `async fn {name}({others}tx: &Tx)`, or `_tx: &Tx` if it writes nothing",
+        ),
     )
 }
 

@@ -357,7 +357,16 @@ fn exactly_one_parameter_is_a_reference() {
     let missing =
         "handler `pay` has no transaction parameter: its writes would commit on their own";
     signature("async fn pay(account: Account) {}", &[missing]);
-    signature("async fn pay(account: Account, tx: Tx) {}", &[missing]);
+    let by_value = "a handler is lent its transaction, which the runtime ends";
+    for tx in [
+        "Tx",
+        "postgres::Tx",
+        "PgConnection",
+        "Transaction<'static, Postgres>",
+    ] {
+        let item = format!("async fn pay(account: Account, tx: {tx}) {{}}");
+        signature(&item, &[by_value]);
+    }
     signature(
         "async fn pay(account: Account, tx: &Tx, name: &str, other: &Tx) {}",
         &[

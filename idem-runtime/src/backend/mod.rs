@@ -274,7 +274,8 @@ pub struct Entry<'a> {
 pub enum KeepError {
     /// Committed or rolled back: a new claim tells.
     InDoubt(StoreError),
-    /// Rolled back, since another transaction came first: a new claim tells what to do.
+    /// Rolled back, since another transaction came first, or the connection broke before COMMIT: a
+    /// new claim tells what to do.
     Overtaken(StoreError),
     /// Rolled back: a statement of the handler had failed before, and it went on.
     Swallowed,
@@ -290,6 +291,9 @@ impl KeepError {
         match self {
             Self::InDoubt(_) => Cause::LostCommit,
             Self::Overtaken(StoreError::Conflict(_)) => Cause::Serialization,
+            Self::Overtaken(StoreError::Unreachable(_) | StoreError::TimedOut(_)) => {
+                Cause::LostConnection
+            }
             _ => Cause::Overtaken,
         }
     }

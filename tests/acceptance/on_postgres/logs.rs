@@ -1,6 +1,6 @@
 //! What the log says of PostgreSQL's errors.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use actix_web::{App, test::init_service, web};
 use idem_runtime::Idempotency;
@@ -100,4 +100,40 @@ async fn errors_of_postgres_are_logged_without_the_values_that_they_name() {
         }
     }
     assert_eq!((database.effects(), database.records()), (0, 0));
+}
+
+#[actix_web::test]
+async fn statements_for_the_one_on_call_find_what_a_line_speaks_of() {
+    let database = database();
+    let app = serve(&database).await;
+    let doc = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../docs/operations.md"
+    ));
+    let doc = doc.unwrap();
+    let mut statements = doc.split("```sql\n").skip(1).map(|rest| {
+        let (statement, _) = rest.split_once("```").unwrap();
+        statement.trim_end().trim_end_matches(';')
+    });
+    let (records, holders) = (statements.next().unwrap(), statements.next().unwrap());
+
+    // The handler holds its key.
+    let script = Script::of([sql(&format!("CREATE TABLE holders AS {holders}"))]);
+    let (log, _guard) = Log::capture();
+    let (status, body) = send(&app, "/effects", "k", &script).await;
+    assert_eq!(status, 201, "{body}");
+    let text = log.text();
+    let (_, digits) = text.split_once(" key=").unwrap();
+    let digits = &digits[..8];
+
+    let held = database.run_sql("SELECT digits FROM holders").unwrap();
+    assert_eq!(held.trim(), digits);
+    let (_, key) = records.split_once("key = '").unwrap();
+    let (key, _) = key.split_once('\'').unwrap();
+    let found = database.run_sql(&records.replace(key, "k")).unwrap();
+    assert!(found.starts_with(digits), "{digits}: {found}");
+    for erase in statements.next().unwrap().split(';') {
+        database.run_sql(erase).unwrap();
+    }
+    assert!(statements.next().is_none());
 }

@@ -214,7 +214,7 @@ fn as_role(database: &Database, rights: &str) -> (String, String) {
     (role, url)
 }
 
-const RIGHTS: &str = "GRANT USAGE ON SCHEMA idem TO ROLE; GRANT SELECT, INSERT, DELETE ON idem.records TO ROLE; \
+const RIGHTS: &str = "GRANT USAGE ON SCHEMA idem TO ROLE; GRANT SELECT, INSERT, UPDATE, DELETE ON idem.records TO ROLE; \
                       GRANT SELECT ON idem.migrations TO ROLE; GRANT ALL ON effects, effects_id_seq TO ROLE";
 
 #[tokio::test]
@@ -226,9 +226,17 @@ async fn check_at_start_says_what_is_wrong() {
     let (role, url) = as_role(&database, RIGHTS);
     let restricted = guard(&url).await;
     restricted.verify_schema().await.unwrap();
-    for right in ["SELECT", "INSERT", "DELETE"] {
+    restricted.sweep().await.unwrap();
+    for (right, on) in [
+        ("SELECT", "idem.records"),
+        ("INSERT", "idem.records"),
+        ("UPDATE", "idem.records"),
+        ("DELETE", "idem.records"),
+        ("SELECT", "idem.migrations"),
+        ("USAGE", "SCHEMA idem"),
+    ] {
         database
-            .run_sql(&format!("REVOKE {right} ON idem.records FROM {role}"))
+            .run_sql(&format!("REVOKE {right} ON {on} FROM {role}"))
             .unwrap();
         let error = restricted.verify_schema().await.unwrap_err();
         assert!(
@@ -236,7 +244,7 @@ async fn check_at_start_says_what_is_wrong() {
             "{error}"
         );
         database
-            .run_sql(&format!("GRANT {right} ON idem.records TO {role}"))
+            .run_sql(&format!("GRANT {right} ON {on} TO {role}"))
             .unwrap();
     }
     restricted.verify_schema().await.unwrap();

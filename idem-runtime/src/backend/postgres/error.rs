@@ -27,6 +27,11 @@ pub(super) struct Refusal<'a> {
 
 const SERIALIZATION_FAILURE: &str = "40001";
 const DEADLOCK: &str = "40P01";
+const INSUFFICIENT_PRIVILEGE: &str = "42501";
+
+/// What the role of a service needs. Sweeping locks rows, which takes UPDATE.
+pub(super) const GRANTS: &str = "GRANT the role USAGE on the schema, SELECT, INSERT, UPDATE and \
+                                 DELETE on `records`, SELECT on `migrations`";
 
 /// Decides from a failure of flight 2, by COMMIT or by a statement before it, what has become of
 /// the transaction.
@@ -75,6 +80,7 @@ pub(super) fn store_error(failure: &Failure<'_>) -> StoreError {
         SERIALIZATION_FAILURE | DEADLOCK => StoreError::Conflict(refusal.code.to_owned()),
         // No such table, schema, column.
         "42P01" | "3F000" | "42703" => StoreError::Schema(refusal.describe()),
+        INSUFFICIENT_PRIVILEGE => StoreError::Refused(format!("{}: {GRANTS}", refusal.describe())),
         code => match code.get(..2) {
             Some("08" | "53" | "57") => StoreError::Unreachable(refusal.describe()),
             _ => StoreError::Refused(refusal.describe()),

@@ -1,5 +1,6 @@
 //! The record table: its migrations, and what it and the server have to be like.
 
+use super::error::GRANTS;
 use crate::error::StoreError;
 
 /// The migrations of the record table, in order, for people with a migration tool of their own.
@@ -51,9 +52,7 @@ impl Facts {
             return refused("this server is a standby: connect to the primary");
         }
         if !self.allowed {
-            return refused(
-                "the role may not SELECT, INSERT and DELETE on the record table: GRANT it",
-            );
+            return refused(&format!("the role may not do what records need: {GRANTS}"));
         }
         let version = self.version.unwrap_or_default();
         if usize::try_from(version).unwrap_or_default() < MIGRATIONS.len() {

@@ -14,7 +14,7 @@ use crate::{
         Call, Claimed, Dated, Entry, KeepError, Open, Seen, Session, Stored, Supply,
         held::Held,
         postgres::{
-            error::{Failure, judge, store_error},
+            error::{Failure, Refusal, judge, store_error},
             remaining,
         },
     },
@@ -152,9 +152,9 @@ impl Tx {
         match timeout(limit, last(self.held.connection())).await {
             Ok(Ok(())) => self.end().await,
             Ok(Err(error)) => Err(match Failure::from(&error) {
-                refused @ Failure::Server(_) => judge(&refused, false),
-                // COMMIT has not left, so closing the connection rolls back.
-                lost @ Failure::Connection(_) => KeepError::Overtaken(store_error(&lost)),
+                refused @ Failure::Server(Refusal { is_error: true, .. }) => judge(&refused, false),
+                // COMMIT has not left, so the end of the connection rolls back.
+                lost => KeepError::Overtaken(store_error(&lost)),
             }),
             Err(_) => Err(KeepError::Overtaken(StoreError::TimedOut(limit))),
         }
