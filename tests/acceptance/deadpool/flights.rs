@@ -177,9 +177,10 @@ async fn repeat_is_answered_after_one(mode: StatementMode) {
         let known = reply.is_replay() || reply.problem() == "key-reused";
         assert!(known, "{reply:?}");
         // A second flight would take another second, and so would waiting for the ROLLBACK of the
-        // request before on the one connection.
+        // request before on the one connection. The relay counts from the first answer that it holds
+        // back, which is that ROLLBACK's, a moment before.
         assert!(
-            answered >= latency && answered < 2 * latency,
+            answered > latency / 2 && answered < 2 * latency,
             "{answered:?}"
         );
     }
