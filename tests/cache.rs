@@ -117,9 +117,7 @@ async fn everything_is_forgotten_when_a_connection_is_lost() {
     let (_alone, database, service) = start(&ALONE).await;
     service.post("k", &Script::default()).await;
     forget(&database);
-    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
-               AND pid <> pg_backend_pid()";
-    database.run_sql(end).unwrap();
+    database.engine().end_sessions();
     // What the database had acknowledged may be lost with it: it has to be asked.
     let mut replays = 0;
     while service.post("k", &Script::default()).await.is_replay() {
@@ -149,9 +147,7 @@ async fn everything_is_forgotten_when_a_pool_of_the_services_own_has_replaced_a_
     let repeat = service.post("k", &Script::default()).await;
     repeat.assert(StatusCode::CREATED, true);
 
-    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
-               AND pid <> pg_backend_pid()";
-    database.run_sql(end).unwrap();
+    database.engine().end_sessions();
     // The pool notices by itself that the connection has ended, and opens another.
     sleep(Duration::from_millis(200)).await;
     let other = service.post("other", &Script::default()).await;

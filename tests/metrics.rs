@@ -182,12 +182,7 @@ async fn counts_a_lost_connection<K: Kind<Engine = idem_tests::database::postgre
     let request = service.client.request("/effects").key("k");
     let running = tokio::spawn(request.script(&Script::sleeping(1_000)).send());
     database.until_asleep_in_rust(1).await;
-    database
-        .run_sql(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-              WHERE datname = current_database() AND state = 'idle in transaction'",
-        )
-        .unwrap();
+    database.engine().end_sessions();
     let reply = running.await.unwrap();
     assert_eq!((reply.status, reply.is_replay()), (201, false));
     let all = recorded();

@@ -116,8 +116,8 @@ pub trait Open: Sized + Send + 'static {
     #[doc(hidden)]
     fn give_up(self) -> impl Future<Output = ()>;
 
-    /// Does so where nothing has run but the claim, and nobody waits for the key: the connection's
-    /// next user need not wait either until the server has said that it rolled back.
+    /// Rolls back where nothing has run but the claim, and nobody waits for the key: the connection
+    /// may return to its pool before the server has said that it rolled back.
     #[doc(hidden)]
     fn let_go(self) -> impl Future<Output = ()> {
         self.give_up()

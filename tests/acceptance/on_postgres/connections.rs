@@ -34,15 +34,13 @@ async fn connections_that_the_server_has_ended_are_replaced_unnoticed() {
         warm.spawn(request.script(&Script::sleeping(300)).send());
     }
     warm.join_all().await;
-    let end_all = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
-                   WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    database.run_sql(end_all).unwrap();
+    database.engine().end_sessions();
     service
         .post("k", &Script::default())
         .await
         .assert(StatusCode::CREATED, false);
 
-    // Under a handler: its COMMIT is in doubt, and it runs again.
+    // Under a handler: it runs again.
     let script = Script::sleeping(1_000).note("slow");
     let request = service
         .client
@@ -51,7 +49,7 @@ async fn connections_that_the_server_has_ended_are_replaced_unnoticed() {
         .script(&script);
     let running = tokio::spawn(request.send());
     database.until_asleep_in_rust(1).await;
-    database.run_sql(end_all).unwrap();
+    database.engine().end_sessions();
     running.await.unwrap().assert(StatusCode::CREATED, false);
     assert_eq!((database.effects(), database.records()), (6, 6));
     assert_eq!(service.executions.get(), 7);

@@ -127,6 +127,15 @@ impl Engine for Postgres {
 }
 
 impl Postgres {
+    /// Ends every other session of a client, as a server that restarts does.
+    ///
+    /// # Panics
+    /// When the database does not answer.
+    pub fn end_sessions(&self) {
+        self.run_sql(&format!("SELECT count(pg_terminate_backend(pid)) {OTHERS}"))
+            .expect("ending the sessions");
+    }
+
     /// Returns the name inside the cluster.
     #[must_use]
     pub fn name(&self) -> &str {
