@@ -2,7 +2,11 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use tokio::sync::watch;
@@ -18,6 +22,7 @@ type Digest = [u8; 32];
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     live: Mutex<HashMap<Digest, Live>>,
+    recorded: Recorded,
 }
 
 /// What the gate knows of a key at work.
@@ -94,6 +99,45 @@ impl Gate {
     }
 }
 
+/// Remembers the keys that had a record last: a repeat of theirs can look before it claims. No more
+/// than a hint, so that a place holds one key, and the next one takes it.
+struct Recorded(Box<[AtomicU64]>);
+
+/// How many keys are remembered, at eight bytes each: the retries of minutes.
+const PLACES: usize = 1 << 16;
+
+impl Default for Recorded {
+    fn default() -> Self {
+        Self((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Recorded {
+    fn add(&self, digest: &Digest) {
+        if let Some((place, mark)) = self.place(digest) {
+            place.store(mark, Ordering::Relaxed);
+        }
+    }
+
+    fn holds(&self, digest: &Digest) -> bool {
+        self.place(digest)
+            .is_some_and(|(place, mark)| place.load(Ordering::Relaxed) == mark)
+    }
+
+    /// A key's place, and what stands there for it.
+    fn place(&self, digest: &Digest) -> Option<(&AtomicU64, u64)> {
+        let mark = u64::from_le_bytes(*digest.first_chunk()?);
+        let place = usize::try_from(mark % PLACES as u64).ok()?;
+        Some((self.0.get(place)?, mark))
+    }
+}
+
+impl fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorded").finish_non_exhaustive()
+    }
+}
+
 /// Holds the gate for one key. Dropping it without a verdict frees the key.
 #[derive(Debug)]
 pub(crate) struct Pass {
@@ -103,6 +147,11 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
+    /// Whether the key is likely to have a record.
+    pub(crate) fn expects_record(&self) -> bool {
+        self.gate.recorded.holds(&self.digest)
+    }
+
     /// Tells the followers that the handler runs.
     pub(crate) fn running(&self, fingerprint: Fingerprint) {
         let state = State::Running(fingerprint);
@@ -126,6 +175,9 @@ impl Pass {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
+        if let Verdict::Recorded(_) = verdict {
+            self.gate.recorded.add(&self.digest);
+        }
         let live = self.gate.live().remove(&self.digest);
         if let Some(watched) = live.and_then(|live| live.watched) {
             watched.send_replace(State::Ended(verdict));
@@ -141,11 +193,28 @@ impl Drop for Pass {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
     use super::*;
-    use crate::model::{FingerprintInput, Fingerprinting, Key, Scope};
+    use crate::model::{FingerprintInput, Fingerprinting, Headers, Key, Kind, Scope, Snapshot};
 
     fn identity(key: &str) -> Identity {
         Identity::new(Scope::of("a").unwrap(), "op", Key::new(key).unwrap())
+    }
+
+    fn record() -> Arc<Record> {
+        Arc::new(Record {
+            kind: Kind::Effect,
+            fingerprint: Box::default(),
+            snapshot: Snapshot {
+                status: 201,
+                headers: Headers::default(),
+                body: Bytes::new(),
+            },
+            remaining: Duration::ZERO,
+        })
     }
 
     fn lead(gate: &Arc<Gate>, key: &str) -> Pass {
@@ -199,6 +268,21 @@ mod tests {
         let watched = follow(&gate, "one");
         pass.end(Verdict::Busy);
         assert!(matches!(*watched.borrow(), State::Ended(Verdict::Busy)));
+    }
+
+    #[test]
+    fn a_record_that_was_seen_is_expected_at_the_next_request() {
+        let gate = Arc::new(Gate::default());
+        for verdict in [Verdict::Busy, Verdict::Free] {
+            let pass = lead(&gate, "one");
+            assert!(!pass.expects_record());
+            pass.end(verdict);
+        }
+        let pass = lead(&gate, "one");
+        assert!(!pass.expects_record());
+        pass.end(Verdict::Recorded(record()));
+        assert!(lead(&gate, "one").expects_record());
+        assert!(!lead(&gate, "two").expects_record());
     }
 
     #[test]

@@ -29,6 +29,8 @@ const LOST: &str = "idem_lost_connections_total";
 /// Names one kind of trip to the database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Flight {
+    /// Getting a connection, looking the key up.
+    Look,
     /// Getting a connection, beginning, looking the key up.
     Claim,
     /// Storing the answer, committing.
@@ -88,6 +90,7 @@ pub(crate) async fn timed<T>(flight: Flight, trip: impl Future<Output = T>) -> T
     let begun = std::time::Instant::now();
     let ended = trip.await;
     let flight = match flight {
+        Flight::Look => "look",
         Flight::Claim => "claim",
         Flight::Keep => "keep",
     };

@@ -144,28 +144,18 @@ pub(crate) async fn enter(gate: &Arc<Gate>, call: &Call, until: Instant) -> Resu
 
 /// Answers a request that this process knows to contradict another one under its key. Its own
 /// refusal may be stored all the same, and only the database knows.
-pub(crate) async fn contradict<B: Backend>(backend: &B, call: &Call) -> End<B::Open> {
-    let Claimed {
-        open,
-        locked,
-        found,
-        ..
-    } = match timed(Flight::Claim, backend.look(call)).await {
-        Ok(claimed) => claimed,
-        Err(error) => {
-            return End::new(Outcome::Unavailable(Arc::new(error)), Verdict::Free, None);
-        }
-    };
-    let outcome = match decide(&found, &call.fingerprint, locked) {
-        Decision::Replay(record) => Outcome::Replay(record),
-        // The other request has come to nothing meanwhile: a repeat is to find the key free.
-        Decision::Run => {
-            open.give_up().await;
-            return End::new(Outcome::Mismatch, Verdict::Free, None);
-        }
-        Decision::Mismatch(_) | Decision::Busy => Outcome::Mismatch,
-    };
-    End::new(outcome, Verdict::Free, Some(open))
+pub(crate) async fn contradict<B: Backend>(backend: &B, call: &Call) -> Outcome {
+    match look(backend, call).await {
+        Ok(Decision::Replay(record)) => Outcome::Replay(record),
+        Ok(Decision::Mismatch(_) | Decision::Run | Decision::Busy) => Outcome::Mismatch,
+        Err(error) => Outcome::Unavailable(Arc::new(error)),
+    }
+}
+
+/// Looks for a record that is the answer, whoever holds the key.
+async fn look<B: Backend>(backend: &B, call: &Call) -> Result<Decision, StoreError> {
+    let found = timed(Flight::Look, backend.look(call)).await?;
+    Ok(decide(&found, &call.fingerprint, false))
 }
 
 /// Watches the leader: a claim is waited for, a running handler only as long as the endpoint says.
@@ -223,11 +213,12 @@ async fn execute<B: Backend>(
     handler: &mut impl Handler<B::Open>,
 ) -> Result<End<B::Open>, StoreError> {
     let since = Since::now();
-    let remember = |record: &Arc<Record>| {
-        if let (Some(cache), Kind::Effect) = (cache, record.kind) {
-            cache.put(&call.identity, record, since);
-        }
-    };
+    let remember = |record: &Arc<Record>| remember(cache, call, record, since);
+    if (B::LOOKS_FIRST || pass.expects_record())
+        && let Some(end) = recorded(backend, call, remember).await?
+    {
+        return Ok(end);
+    }
     let mut runs = 0;
     let mut in_doubt = false;
     // A refusal whose writes are rolled back and whose record is still to be written.
@@ -243,9 +234,9 @@ async fn execute<B: Backend>(
         match decide(&found, &call.fingerprint, locked) {
             Decision::Replay(record) => {
                 remember(&record);
-                return Ok(End::replayed(record, open));
+                return Ok(End::replayed(record, Some(open)));
             }
-            Decision::Mismatch(effect) => return Ok(End::mismatched(effect, open)),
+            Decision::Mismatch(effect) => return Ok(End::mismatched(effect, Some(open))),
             // The transaction in doubt still holds the key: a repeat will tell.
             Decision::Busy if in_doubt => {
                 let unknown = Outcome::Unavailable(Arc::new(StoreError::TimedOut(RESOLVE)));
@@ -329,6 +320,31 @@ async fn execute<B: Backend>(
     }
 }
 
+/// Answers a request whose key has a record, without a claim.
+async fn recorded<B: Backend>(
+    backend: &B,
+    call: &Call,
+    remember: impl Fn(&Arc<Record>),
+) -> Result<Option<End<B::Open>>, StoreError> {
+    Ok(match look(backend, call).await {
+        Ok(Decision::Replay(record)) => {
+            remember(&record);
+            Some(End::replayed(record, None))
+        }
+        Ok(Decision::Mismatch(effect)) => Some(End::mismatched(effect, None)),
+        // Where SERIALIZABLE is the role's own default, even a look can fail; a claim decides.
+        Ok(Decision::Run | Decision::Busy) | Err(StoreError::Conflict(_)) => None,
+        Err(error) => return Err(error),
+    })
+}
+
+/// Keeps an effect in memory, if the service has asked for that.
+fn remember(cache: Option<&Cache>, call: &Call, record: &Arc<Record>, since: Since) {
+    if let (Some(cache), Kind::Effect) = (cache, record.kind) {
+        cache.put(&call.identity, record, since);
+    }
+}
+
 /// Runs a request without a key: in the supplied transaction, unrecorded.
 pub(crate) async fn run_unrecorded<B: Backend>(
     backend: &B,
@@ -362,13 +378,13 @@ impl<O: Open> End<O> {
         }
     }
 
-    fn replayed(record: Arc<Record>, open: O) -> Self {
+    fn replayed(record: Arc<Record>, open: Option<O>) -> Self {
         let verdict = Verdict::Recorded(Arc::clone(&record));
-        Self::new(Outcome::Replay(record), verdict, Some(open))
+        Self::new(Outcome::Replay(record), verdict, open)
     }
 
-    fn mismatched(effect: Arc<Record>, open: O) -> Self {
-        Self::new(Outcome::Mismatch, Verdict::Recorded(effect), Some(open))
+    fn mismatched(effect: Arc<Record>, open: Option<O>) -> Self {
+        Self::new(Outcome::Mismatch, Verdict::Recorded(effect), open)
     }
 
     fn kept(record: Arc<Record>) -> Self {

@@ -14,7 +14,7 @@ pub(super) struct Held<DB: Database> {
 }
 
 /// A value with a pooled connection inside, which is closed when the value is dropped.
-type Guarded<T> = ScopeGuard<T, fn(T)>;
+pub(super) type Guarded<T> = ScopeGuard<T, fn(T)>;
 
 impl<DB: Database> Held<DB> {
     /// Begins with this statement. When that fails or is cancelled half-way, the connection is
@@ -91,7 +91,8 @@ pub(super) fn prepare() -> Result<(), SettingsError> {
     }
 }
 
-fn guarded<T>(value: T) -> Guarded<T> {
+/// Guards a value with a pooled connection inside.
+pub(super) fn guarded<T>(value: T) -> Guarded<T> {
     scopeguard::guard(value, |value| closing(|| drop(value)))
 }
 

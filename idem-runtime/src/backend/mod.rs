@@ -52,15 +52,17 @@ pub trait Backend: Send + Sync + 'static {
     /// returns to the pool.
     type Open: Open;
 
+    /// Whether a claim waits for others, so that a look comes before each.
+    #[doc(hidden)]
+    const LOOKS_FIRST: bool = false;
+
+    /// Looks the key up, whoever holds it: the cheapest way to a record, and no more than that.
+    #[doc(hidden)]
+    fn look(&self, call: &Call) -> impl Future<Output = Result<Found, StoreError>>;
+
     /// Begins a transaction and looks the key up, trying to get hold of it (flight 1).
     #[doc(hidden)]
     fn claim(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>>;
-
-    /// Looks the key up for a request that will not run, whoever holds the key.
-    #[doc(hidden)]
-    fn look(&self, call: &Call) -> impl Future<Output = Result<Claimed<Self::Open>, StoreError>> {
-        self.claim(call)
-    }
 
     /// Tells what has become of a key without touching it: waits for nobody and keeps nobody
     /// waiting.
@@ -184,19 +186,12 @@ impl<O> Claimed<O> {
         locked: bool,
         rows: impl IntoIterator<Item = Stored<'a>>,
     ) -> Result<Self, StoreError> {
-        let mut found = Found::default();
         let mut expired = false;
-        for row in rows {
-            if row.remaining.is_zero() {
-                expired = true;
-                continue;
-            }
-            let record = Arc::new(row.record()?);
-            match record.kind {
-                Kind::Effect => found.effect = Some(record),
-                Kind::Refusal => found.refusal = Some(record),
-            }
-        }
+        let live = rows.into_iter().filter(|row| {
+            expired |= row.remaining.is_zero();
+            !row.remaining.is_zero()
+        });
+        let found = found(live)?;
         Ok(Self {
             open,
             locked,
@@ -204,6 +199,23 @@ impl<O> Claimed<O> {
             expired,
         })
     }
+}
+
+/// Reads the live records of a key.
+///
+/// # Errors
+///
+/// When one of them cannot be read.
+pub(crate) fn found<'a>(rows: impl IntoIterator<Item = Stored<'a>>) -> Result<Found, StoreError> {
+    let mut found = Found::default();
+    for row in rows {
+        let record = Arc::new(row.record()?);
+        match record.kind {
+            Kind::Effect => found.effect = Some(record),
+            Kind::Refusal => found.refusal = Some(record),
+        }
+    }
+    Ok(found)
 }
 
 /// Holds what has become of a key.

@@ -365,8 +365,8 @@ fn unowned(policy: &Policy, error: InvalidScope) -> ProblemKind {
     ProblemKind::ScopeInvalid
 }
 
-/// Answers a request that contradicts another one, and cleans up behind the answer. Detached like
-/// the work itself: a client that hangs up is not to cost a connection.
+/// Answers a request that contradicts another one. Detached like the work itself: a client that
+/// hangs up is not to cost a connection.
 async fn contradict<B: Backend>(
     idempotency: &Idempotency<B>,
     call: Call,
@@ -375,12 +375,9 @@ async fn contradict<B: Backend>(
     let idempotency = idempotency.clone();
     let (sender, answered) = oneshot::channel();
     let work = async move {
-        let end = protocol::contradict(idempotency.backend(), &call).await;
+        let outcome = protocol::contradict(idempotency.backend(), &call).await;
         // Its client may have gone.
-        let _ = sender.send(end.outcome);
-        if let Some(open) = end.open {
-            open.let_go().await;
-        }
+        let _ = sender.send(outcome);
         drop(running);
     };
     rt::spawn(work.in_current_span());

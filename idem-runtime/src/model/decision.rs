@@ -19,7 +19,7 @@ pub(crate) enum Decision {
 
 /// Holds what a claim found under a key, within its lifetime.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub struct Found {
     /// The key's one effect.
     pub(crate) effect: Option<Arc<Record>>,
     /// The refusal of this very request.

@@ -166,7 +166,9 @@ pub(super) fn kinds(rig: &Rig) -> Fallible<Section> {
     let mut section = Section::new("Repeats, conflicts, refusals");
     section.say(
         "The ratio is to the rate of `recipe`. `recipe` remembers no refusal; `ours` stores it, in a transaction of \
-         its own after the rollback. The mix is 80 % first requests, 15 % repeats, 3 % conflicts, 2 % refusals.",
+         its own after the rollback. The mix is 80 % first requests, 15 % repeats, 3 % conflicts, 2 % refusals. A foreign \
+         repeat is the first that a process sees of a key, whose record another process has stored: it takes a claim; \
+         of the others the process knows that they have a record, and looks before it claims.",
     );
     let kinds = [
         (
@@ -181,18 +183,28 @@ pub(super) fn kinds(rig: &Rig) -> Fallible<Section> {
         let cases = contenders
             .iter()
             .map(|contender| Case::usual(*contender, shape));
-        let cases: Vec<_> = cases.collect();
+        let mut cases: Vec<_> = cases.collect();
+        if shape == Shape::Repeat {
+            cases.push(Case::usual(Ours, Shape::Foreign));
+        }
         let series = rig.closed(shape.name(), &cases)?;
         if shape == Shape::Repeat {
             let of = |contender| find(&series, contender, 16);
             let memory = of(Cached)?.beside(of(NoDb)?, rate);
             let database = of(Ours)?.beside(of(Recipe)?, rate);
+            let foreign = series.last().ok_or("foreign repeats were not measured")?;
+            let foreign = foreign.beside(of(Recipe)?, rate);
             section.say(format_args!(
                 "A repeat from memory has {memory} of the rate of `nodb`, one from the database {database} of that of \
-                 `recipe`."
+                 `recipe`, a foreign one {foreign}."
             ));
             section.target("repeat_cached_of_nodb", memory.median, Goal::AtLeast(0.60));
             section.target("repeat_ours_of_recipe", database.median, Goal::AtLeast(1.3));
+            section.target(
+                "foreign_repeat_ours_of_recipe",
+                foreign.median,
+                Goal::AtLeast(1.3),
+            );
         }
         let recipe = find(&series, Recipe, 16)?;
         rates(&mut section, &series, |one| {

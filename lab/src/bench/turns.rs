@@ -116,12 +116,27 @@ impl Rig<'_> {
         if matches!(case.shape, Shape::Repeat | Shape::Conflict | Shape::Mixed) {
             self.runtime.block_on(load::prime(address, case))?;
         }
+        if case.shape == Shape::Foreign {
+            self.runtime.block_on(load::prime_foreign(address, case))?;
+            self.store_foreign()?;
+        }
         let length = self.length.min(Duration::from_millis(500));
         self.runtime.block_on(load::closed(address, case, length))?;
         Ok(())
     }
 
+    /// Stores what foreign repeats ask for, for a turn.
+    fn store_foreign(&self) -> Fallible<()> {
+        // More than any machine answers in that time.
+        let count = (self.length.as_secs_f64() * 40_000.0) as u64;
+        self.cluster.run_sql("bench", &load::foreign(count))?;
+        Ok(())
+    }
+
     fn show(&self, case: Case, measure: impl Fn(Case) -> io::Result<Load>) -> Fallible<Shown> {
+        if case.shape == Shape::Foreign {
+            self.store_foreign()?;
+        }
         let cpu = || Cpu::now(self.service.id(), &self.cluster.data_dir());
         let before = cpu();
         let load = measure(case)?;

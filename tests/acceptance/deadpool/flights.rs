@@ -14,6 +14,8 @@ use idem_tests::{
     },
 };
 
+use tokio::time::sleep;
+
 use super::{
     routes,
     shared::{Database, Service, Setup, database},
@@ -55,7 +57,7 @@ async fn bare(
 
 /// A service with one connection behind a relay that counts.
 struct Counted {
-    _database: Database,
+    database: Database,
     relay: Relay,
     service: Service,
 }
@@ -79,7 +81,7 @@ impl Counted {
         };
         let service = Service::with(&relay.url(database.engine().name()), setup).await;
         let counted = Self {
-            _database: database,
+            database,
             relay,
             service,
         };
@@ -105,6 +107,15 @@ impl Counted {
     async fn connection(&self) -> Client {
         let connection = self.service.pool.get().await;
         connection.expect("taking the one connection")
+    }
+
+    /// Stores what three requests of another process would have stored.
+    fn record_elsewhere(&self) {
+        let records = "INSERT INTO idem.records
+            SELECT scope, operation, other, request, fingerprint, status, headers, body, created_at, expires_at
+              FROM idem.records, unnest(ARRAY['one', 'two', 'three']) AS other
+             WHERE operation = 'POST /effects' AND key = 'warm'";
+        self.database.run_sql(records).expect("storing records");
     }
 
     /// Waits until it is back.
@@ -167,19 +178,26 @@ async fn unnamed_statements_cost_no_flight_more() {
     costs_as_much_as_by_hand(StatementMode::Unnamed).await;
 }
 
-async fn repeat_is_answered_after_one(mode: StatementMode) {
+/// Repeats a key, with its own request and another one, and tells how many flights it took.
+async fn flights_of_repeats(mode: StatementMode, seen: bool) -> usize {
     let counted = Counted::start(mode).await;
+    let keys = if seen {
+        ["warm", "warm", "warm"]
+    } else {
+        counted.record_elsewhere();
+        ["one", "two", "three"]
+    };
     let latency = Duration::from_secs(1);
     counted.relay.set_latency(latency);
     counted.relay.reset_counters();
     let begun = Instant::now();
-    for (path, script) in [
-        ("/effects", Script::default()),
-        ("/effects", Script::default().note("other")),
-        ("/effects", Script::default()),
-    ] {
+    for (key, script) in keys.into_iter().zip([
+        Script::default(),
+        Script::default().note("other"),
+        Script::default(),
+    ]) {
         let start = Instant::now();
-        let reply = counted.send(path, Some("warm"), &script).await;
+        let reply = counted.send("/effects", Some(key), &script).await;
         let answered = start.elapsed();
         let known = reply.is_replay() || reply.problem() == "key-reused";
         assert!(known, "{reply:?}");
@@ -189,18 +207,36 @@ async fn repeat_is_answered_after_one(mode: StatementMode) {
     }
     // Each took one: from the ROLLBACK before it, which is on its way when the next request is sent.
     assert!(begun.elapsed() >= 3 * latency, "{:?}", begun.elapsed());
-    // Behind the answers come ROLLBACKs: two with the next claim, the last one alone.
-    let asked = counted.connection().await.batch_execute("SELECT 1").await;
-    asked.expect("asking behind the last ROLLBACK");
-    assert_eq!(counted.relay.flights(), 4);
+    // What is sent behind the last answer is on its way at once.
+    sleep(LATENCY).await;
+    counted.relay.flights()
 }
+
+/// A claim each, which takes the ROLLBACK before it along; the last one's goes alone.
+const CLAIMS: usize = 4;
+
+/// A look each, and nothing behind it.
+const LOOKS: usize = 3;
 
 #[tokio::test]
 async fn repeat_is_answered_after_one_flight_and_nobody_waits_for_its_rollback() {
-    repeat_is_answered_after_one(StatementMode::Cached).await;
+    assert_eq!(
+        flights_of_repeats(StatementMode::Cached, false).await,
+        CLAIMS
+    );
 }
 
 #[tokio::test]
 async fn repeat_with_unnamed_statements_is_answered_after_one_flight_too() {
-    repeat_is_answered_after_one(StatementMode::Unnamed).await;
+    assert_eq!(
+        flights_of_repeats(StatementMode::Unnamed, false).await,
+        CLAIMS
+    );
+}
+
+#[tokio::test]
+async fn repeat_of_a_record_that_the_process_has_seen_needs_no_transaction() {
+    for mode in [StatementMode::Cached, StatementMode::Unnamed] {
+        assert_eq!(flights_of_repeats(mode, true).await, LOOKS);
+    }
 }

@@ -45,7 +45,7 @@ async fn bare(
 
 /// A service with one connection behind a relay that counts.
 struct Counted {
-    _database: Database,
+    database: Database,
     relay: Relay,
     service: Service,
 }
@@ -68,15 +68,15 @@ impl Counted {
         };
         let service = Service::with(&relay.url(database.engine().name()), setup).await;
         let counted = Self {
-            _database: database,
+            database,
             relay,
             service,
         };
         // Statements are prepared once a connection.
         for path in ["/bare", "/effects"] {
-            for script in [Script::default(), Script::answering(402)] {
-                let key = format!("warm-{}", script.status);
-                counted.send(path, &key, &script).await;
+            for status in [201, 402, 201] {
+                let key = format!("warm-{status}");
+                counted.send(path, &key, &Script::answering(status)).await;
             }
         }
         counted.relay.set_latency(LATENCY);
@@ -89,6 +89,16 @@ impl Counted {
         // Behind the answer come the ROLLBACK of a repeat, and the ping of a connection that goes back to its pool.
         sleep(5 * LATENCY).await;
         assert_whole(&self.service.pool).await;
+    }
+
+    /// Stores for one key what another process has stored for the other.
+    fn record_elsewhere(&self, key: &str, other: &str) {
+        let record = format!(
+            "INSERT INTO idem.records
+             SELECT scope, operation, '{other}', request, fingerprint, status, headers, body, created_at, expires_at
+               FROM idem.records WHERE operation = 'POST /effects' AND key = '{key}'"
+        );
+        self.database.run_sql(&record).unwrap();
     }
 
     async fn flights(&self, path: &str, key: &str, status: u16) -> usize {
@@ -107,8 +117,12 @@ async fn first_request_costs_claim_and_record_more_than_by_hand() {
     assert_eq!(by_hand, 5);
     let first = counted.flights("/effects", "k", 201).await;
     assert_eq!(first, by_hand + 2);
-    // No INSERT, no record: pings, BEGIN, claim, ROLLBACK.
+    // Pings, and a look at the record.
     let repeat = counted.flights("/effects", "k", 201).await;
+    assert_eq!(repeat, 3);
+    // A record of another process. No INSERT: pings, BEGIN, claim, ROLLBACK.
+    counted.record_elsewhere("k", "l");
+    let repeat = counted.flights("/effects", "l", 201).await;
     assert_eq!(repeat, by_hand);
     // Whether it is still the same transaction; ROLLBACK and BEGIN go together; then the claim again, the record, COMMIT.
     let refusal = counted.flights("/effects", "refused", 402).await;
@@ -122,9 +136,11 @@ async fn unnamed_statements_cost_a_flight_more_each() {
     let by_hand = counted.flights("/bare", "k", 201).await;
     let first = counted.flights("/effects", "k", 201).await;
     let repeat = counted.flights("/effects", "k", 201).await;
+    counted.record_elsewhere("k", "l");
+    let repeat_of_another = counted.flights("/effects", "l", 201).await;
     let refusal = counted.flights("/effects", "refused", 402).await;
     assert_eq!(
-        (first, repeat, refusal),
-        (by_hand + 4, by_hand + 1, by_hand + 9)
+        (first, repeat, repeat_of_another, refusal),
+        (by_hand + 4, 4, by_hand + 1, by_hand + 9)
     );
 }

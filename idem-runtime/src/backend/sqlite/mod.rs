@@ -10,26 +10,26 @@ use std::{sync::Arc, time::Duration};
 
 use sqlx::{SqlitePool, pool::PoolConnection};
 use tokio::{
-    sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
+    sync::{OnceCell, Semaphore},
     time::timeout,
 };
 
 use self::{
     error::{is_stale, store_error},
     file::File,
-    tx::{READ, Tx, WRITE},
+    tx::{READ, Tx, WRITE, look_up, status, stored},
 };
 pub use self::{
     pool::{PoolBuilder, pool},
     schema::MIGRATIONS,
 };
 use super::{
-    Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Seen, Session, held, held::Held,
-    left_in_transaction,
+    Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Seen, Session, found, held,
+    held::Held, left_in_transaction,
 };
 use crate::{
     error::{SettingsError, StoreError},
-    model::Identity,
+    model::{Found, Identity},
 };
 
 /// Keeps records in SQLite, beside the tables that the handlers write.
@@ -108,19 +108,16 @@ impl Sqlite {
         let Ok(Ok(turn)) = timeout(self.shared.patience, turn).await else {
             return Err(StoreError::Locked);
         };
-        self.begin_with(WRITE, Some(turn)).await
+        let held = self.begin_with(WRITE).await?;
+        Ok(Tx::new(held, turn, Arc::clone(&self.shared)))
     }
 
     /// Takes a connection and begins. Connections that turn out to be inside somebody's transaction
     /// are closed and others taken: nothing of the request has run yet.
-    async fn begin_with(
-        &self,
-        statement: &'static str,
-        turn: Option<OwnedSemaphorePermit>,
-    ) -> Result<Tx, StoreError> {
+    async fn begin_with(&self, statement: &'static str) -> Result<Held<sqlx::Sqlite>, StoreError> {
         for _ in 0..CONNECTIONS {
             match Held::begin(self.connection().await?, statement).await {
-                Ok(held) => return Ok(Tx::new(held, turn, Arc::clone(&self.shared))),
+                Ok(held) => return Ok(held),
                 Err(error) if is_stale(&error) => {}
                 Err(error) => return Err(store_error(&error)),
             }
@@ -132,25 +129,25 @@ impl Sqlite {
 impl Backend for Sqlite {
     type Open = Tx;
 
-    async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
-        let claimed = self.look(call).await?;
-        if claimed.found.effect.is_some() || claimed.found.refusal.is_some() {
-            // What is there for good needs no turn to write.
-            return Ok(claimed);
-        }
-        claimed.open.give_up().await;
-        self.write().await?.look_up(call).await
+    /// What is there for good needs no turn to write.
+    const LOOKS_FIRST: bool = true;
+
+    async fn look(&self, call: &Call) -> Result<Found, StoreError> {
+        let mut connection = self.connection().await?;
+        let rows = look_up(&mut connection, call).await?;
+        let rows = stored(&rows)?;
+        found(rows.into_iter().filter(|row| !row.remaining.is_zero()))
     }
 
-    async fn look(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
-        self.begin_with(READ, None).await?.look_up(call).await
+    async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
+        self.write().await?.claimed(call).await
     }
 
     /// Another process that works on the key is not seen: SQLite does not tell.
     async fn status(&self, identity: &Identity) -> Result<Seen, StoreError> {
-        let mut tx = self.begin_with(READ, None).await?;
-        let record = tx.status(identity).await?;
-        tx.give_up().await;
+        let mut held = self.begin_with(READ).await?;
+        let record = status(held.connection(), identity).await?;
+        held.roll_back().await;
         Ok(Seen {
             held: false,
             record,

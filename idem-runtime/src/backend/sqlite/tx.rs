@@ -32,53 +32,31 @@ const INTACT: &str = "RELEASE idem_claim";
 pub struct Tx {
     held: Held<sqlx::Sqlite>,
     /// The turn to write, until the transaction has ended.
-    turn: Option<OwnedSemaphorePermit>,
+    _turn: OwnedSemaphorePermit,
     shared: Arc<Shared>,
 }
 
 impl Tx {
     pub(super) fn new(
         held: Held<sqlx::Sqlite>,
-        turn: Option<OwnedSemaphorePermit>,
+        turn: OwnedSemaphorePermit,
         shared: Arc<Shared>,
     ) -> Self {
-        Self { held, turn, shared }
+        Self {
+            held,
+            _turn: turn,
+            shared,
+        }
     }
 
     pub(super) fn connection(&mut self) -> &mut SqliteConnection {
         self.held.connection()
     }
 
-    /// Looks the key up.
-    pub(super) async fn look_up(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
-        let identity = &call.identity;
-        let rows = sqlx::query(include_str!("sql/lookup.sql"))
-            .bind(identity.scope().as_str())
-            .bind(identity.operation())
-            .bind(identity.key().as_str())
-            .bind(call.fingerprint.as_bytes().as_slice())
-            .fetch_all(self.connection())
-            .await
-            .map_err(|error| store_error(&error))?;
-        let rows = rows.iter().map(stored).collect::<Result<Vec<_>, _>>();
-        let rows = rows.map_err(|error| StoreError::Corrupt(error.to_string()))?;
-        let locked = self.turn.is_some();
-        Claimed::new(self, locked, rows)
-    }
-
-    /// Tells the key's effect or its latest refusal.
-    pub(super) async fn status(
-        &mut self,
-        identity: &Identity,
-    ) -> Result<Option<Dated>, StoreError> {
-        let row = sqlx::query(include_str!("sql/status.sql"))
-            .bind(identity.scope().as_str())
-            .bind(identity.operation())
-            .bind(identity.key().as_str())
-            .fetch_optional(self.connection())
-            .await;
-        let row = row.map_err(|error| store_error(&error))?;
-        row.as_ref().map(dated).transpose()
+    /// Looks the key up, which is this transaction's until it ends.
+    pub(super) async fn claimed(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
+        let rows = look_up(self.connection(), call).await?;
+        Claimed::new(self, true, stored(&rows)?)
     }
 
     /// Checks that this is still the transaction that began, for the database that was there.
@@ -158,7 +136,7 @@ impl Open for Tx {
             Err(_) => Err(StoreError::TimedOut(limit)),
         };
         again.map_err(KeepError::Overtaken)?;
-        self.look_up(call).await.map_err(KeepError::Overtaken)
+        self.claimed(call).await.map_err(KeepError::Overtaken)
     }
 
     async fn commit(mut self) -> Result<(), KeepError> {
@@ -172,7 +150,44 @@ impl Open for Tx {
     }
 }
 
-fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
+/// Looks a key up.
+pub(super) async fn look_up(
+    connection: &mut SqliteConnection,
+    call: &Call,
+) -> Result<Vec<SqliteRow>, StoreError> {
+    let identity = &call.identity;
+    sqlx::query(include_str!("sql/lookup.sql"))
+        .bind(identity.scope().as_str())
+        .bind(identity.operation())
+        .bind(identity.key().as_str())
+        .bind(call.fingerprint.as_bytes().as_slice())
+        .fetch_all(connection)
+        .await
+        .map_err(|error| store_error(&error))
+}
+
+/// Tells a key's effect or its latest refusal.
+pub(super) async fn status(
+    connection: &mut SqliteConnection,
+    identity: &Identity,
+) -> Result<Option<Dated>, StoreError> {
+    let row = sqlx::query(include_str!("sql/status.sql"))
+        .bind(identity.scope().as_str())
+        .bind(identity.operation())
+        .bind(identity.key().as_str())
+        .fetch_optional(connection)
+        .await;
+    let row = row.map_err(|error| store_error(&error))?;
+    row.as_ref().map(dated).transpose()
+}
+
+/// Reads what was looked up.
+pub(super) fn stored(rows: &[SqliteRow]) -> Result<Vec<Stored<'_>>, StoreError> {
+    let rows: Result<_, Error> = rows.iter().map(columns).collect();
+    rows.map_err(|error| StoreError::Corrupt(error.to_string()))
+}
+
+fn columns(row: &SqliteRow) -> Result<Stored<'_>, Error> {
     Ok(Stored {
         request: row.try_get("request")?,
         fingerprint: row.try_get("fingerprint")?,
@@ -189,7 +204,7 @@ fn stored(row: &SqliteRow) -> Result<Stored<'_>, Error> {
 fn dated(row: &SqliteRow) -> Result<Dated, StoreError> {
     let read = || {
         Ok::<_, Error>((
-            stored(row)?,
+            columns(row)?,
             row.try_get("created")?,
             row.try_get("expires")?,
         ))

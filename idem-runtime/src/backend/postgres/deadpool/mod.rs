@@ -6,18 +6,22 @@ mod schema;
 mod statement;
 mod tx;
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use deadpool_postgres::Client;
 /// The pool that this backend works with.
 pub(crate) use deadpool_postgres::Pool as Deadpool;
+use scopeguard::ScopeGuard;
 use tokio::time::timeout;
-use tokio_postgres::{Row, types::Type};
+use tokio_postgres::{
+    Error, Row,
+    types::{ToSql, Type},
+};
 
 use self::{
     error::{is_stale, pool_error, store_error},
     statement::{Prepared, Sql, Statements},
-    tx::guarded,
+    tx::{Connection, guarded, stored},
 };
 pub use self::{
     pool::{PoolBuilder, pool},
@@ -26,11 +30,11 @@ pub use self::{
 use super::{MIGRATION, MIGRATIONS_TAKE, Options, SWEEP, Settings, begin, within};
 use crate::{
     backend::{
-        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Seen, Session,
+        self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Seen, Session, found,
         left_in_transaction,
     },
     error::{SettingsError, StoreError},
-    model::{Identity, Isolation},
+    model::{Found, Identity, Isolation},
 };
 
 /// Keeps records in PostgreSQL, beside the tables that the handlers write.
@@ -87,8 +91,7 @@ impl Postgres {
         }
     }
 
-    /// Takes a connection and sends flight 1. Connections that turn out to be dead, or inside
-    /// somebody's transaction, are closed and others taken: nothing of the request has run yet.
+    /// Takes a connection and sends flight 1.
     async fn flight_1(
         &self,
         session: &Session,
@@ -96,28 +99,40 @@ impl Postgres {
         statements: Option<Arc<Statements>>,
     ) -> Result<(Tx, Vec<Row>), StoreError> {
         let begin = begin(session.isolation);
+        let statements = statements.as_ref();
+        self.on_a_sound_connection(move |connection| async move {
+            let statements = match statements {
+                Some(statements) => Arc::clone(statements),
+                None => self.shared.statements.on(&connection).await?,
+            };
+            let fence = self.shared.settings.fence(session);
+            let mut tx = Tx::new(connection, statements, Arc::clone(&self.shared), fence);
+            let rows = match call {
+                Some(call) => tx.claim(begin, call).await?,
+                None => tx.open(begin, session).await?,
+            };
+            let fresh = rows.first().is_some_and(|row| row.get("fresh"));
+            tx.began(&rows);
+            Ok(fresh.then_some((tx, rows)))
+        })
+        .await
+    }
+
+    /// Begins a request's work on a connection. Those that turn out to be dead, or inside
+    /// somebody's transaction (`None`), are closed and others taken: nothing has run yet.
+    async fn on_a_sound_connection<T, F>(
+        &self,
+        work: impl Fn(Connection) -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<Option<T>, Error>>,
+    {
         let mut last = None;
         for _ in 0..CONNECTIONS {
             let connection = guarded(self.connection().await?);
-            let flight = async {
-                let statements = match &statements {
-                    Some(statements) => Arc::clone(statements),
-                    None => self.shared.statements.on(&connection).await?,
-                };
-                let fence = self.shared.settings.fence(session);
-                let tx = Tx::new(connection, statements, Arc::clone(&self.shared), fence);
-                let rows = match call {
-                    Some(call) => tx.claim(begin, call).await,
-                    None => tx.open(begin, session).await,
-                };
-                Ok((tx, rows?))
-            };
-            match timeout(self.shared.settings.timeout, flight).await {
-                Ok(Ok((mut tx, rows))) if rows.first().is_some_and(|row| row.get("fresh")) => {
-                    tx.began(&rows);
-                    return Ok((tx, rows));
-                }
-                Ok(Ok(_)) => last = None,
+            match timeout(self.shared.settings.timeout, work(connection)).await {
+                Ok(Ok(Some(begun))) => return Ok(begun),
+                Ok(Ok(None)) => last = None,
                 Ok(Err(error)) if is_stale(&error) => {
                     backend::lost();
                     last = Some(error);
@@ -154,6 +169,25 @@ impl Pool for Deadpool {
 
 impl Backend for Postgres {
     type Open = Tx;
+
+    async fn look(&self, call: &Call) -> Result<Found, StoreError> {
+        let Call {
+            identity,
+            fingerprint,
+            ..
+        } = call;
+        let (scope, operation) = (identity.scope().as_str(), identity.operation());
+        let (key, fingerprint) = (identity.key().as_str(), fingerprint.as_bytes().as_slice());
+        let place: [&(dyn ToSql + Sync); 4] = [&scope, &operation, &key, &fingerprint];
+        let place = &place;
+        let rows = self.on_a_sound_connection(move |connection| async move {
+            let statements = self.shared.statements.on(&connection).await?;
+            let rows = Box::pin(statements.look.query(&connection, place)).await?;
+            drop(ScopeGuard::into_inner(connection));
+            Ok(Some(rows))
+        });
+        found(rows.await?.iter().filter_map(stored))
+    }
 
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
         let (tx, rows) = self.flight_1(&call.session, Some(call), None).await?;

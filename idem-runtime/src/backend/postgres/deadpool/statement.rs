@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use deadpool_postgres::{Client, StatementCache};
 use futures_util::{
     TryStreamExt,
-    future::{try_join, try_join4},
+    future::{try_join, try_join4, try_join5},
 };
 use tokio_postgres::{
     Error, Row, RowStream, Statement,
@@ -24,6 +24,7 @@ use crate::backend;
 /// Holds the statements that requests send.
 #[derive(Debug)]
 pub(super) struct Statements {
+    pub(super) look: Sql,
     pub(super) claim: Sql,
     pub(super) open: Sql,
     pub(super) set: Sql,
@@ -41,6 +42,7 @@ impl Statements {
     fn unnamed(schema: &str) -> Self {
         let sql = |text, types| Sql::unnamed(text, types, schema);
         Self {
+            look: sql(include_str!("../sql/look.sql"), PLACE),
             claim: sql(
                 include_str!("../sql/claim.sql"),
                 &[
@@ -82,7 +84,8 @@ impl Statements {
 
     /// Prepares them all on a connection, in one flight.
     async fn prepare(&self, client: &Client) -> Result<Self, Error> {
-        let first = try_join4(
+        let first = try_join5(
+            self.look.prepare(client),
             self.claim.prepare(client),
             self.open.prepare(client),
             self.set.prepare(client),
@@ -94,9 +97,10 @@ impl Statements {
             self.keep.prepare(client),
             self.intact.prepare(client),
         );
-        let ((claim, open, set, clear), (mark, unmark, keep, intact)) =
+        let ((look, claim, open, set, clear), (mark, unmark, keep, intact)) =
             try_join(first, second).await?;
         Ok(Self {
+            look,
             claim,
             open,
             set,

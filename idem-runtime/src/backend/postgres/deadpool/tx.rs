@@ -423,7 +423,7 @@ async fn roll_back(connection: Connection, limit: Duration) {
 }
 
 /// Reads the record of a row, if it holds one.
-fn stored(row: &Row) -> Option<Stored<'_>> {
+pub(super) fn stored(row: &Row) -> Option<Stored<'_>> {
     let request = row.get::<_, Option<_>>("request")?;
     Some(Stored {
         request,

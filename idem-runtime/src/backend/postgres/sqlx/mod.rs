@@ -5,13 +5,17 @@ mod schema;
 mod statement;
 mod tx;
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
-use sqlx::{PgPool, Postgres, pool::PoolConnection};
+use scopeguard::ScopeGuard;
+use sqlx::{PgPool, Postgres, pool::PoolConnection, postgres::PgRow};
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::context::TokioContext;
 
-use self::{statement::Statements, tx::Tx};
+use self::{
+    statement::Statements,
+    tx::{Tx, stored},
+};
 use super::{
     MIGRATION, MIGRATIONS_TAKE, Options, SWEEP, Settings, begin,
     error::{Failure, is_stale, store_error},
@@ -20,10 +24,10 @@ use super::{
 use crate::{
     backend::{
         self, Backend, CONNECTIONS, Call, Claimed, KeepError, Open, Pool, Seen, Session, driver,
-        held, held::Held, left_in_transaction,
+        found, held, held::Held, left_in_transaction,
     },
     error::{SettingsError, StoreError},
-    model::{Identity, Isolation},
+    model::{Found, Identity, Isolation},
 };
 
 /// Keeps records in PostgreSQL, through the pool of sqlx that a service already has.
@@ -90,31 +94,42 @@ impl SqlxPostgres {
         self.pool.options().get_max_connections()
     }
 
-    /// Takes a connection and sends flight 1. Connections that turn out to be dead, or inside
-    /// somebody's transaction, are closed and others taken: nothing of the request has run yet.
+    /// Takes a connection and sends flight 1.
     async fn flight_1(
         &self,
         session: &Session,
         call: Option<&Call>,
-    ) -> Result<(Tx, Vec<sqlx::postgres::PgRow>), StoreError> {
+    ) -> Result<(Tx, Vec<PgRow>), StoreError> {
+        self.on_a_sound_connection(move |connection| async move {
+            let held = Held::begin(connection, begin(session.isolation)).await?;
+            let fence = self.shared.settings.fence(session);
+            let mut tx = Tx::new(held, Arc::clone(&self.shared), fence);
+            let rows = match call {
+                Some(call) => tx.claim(call).await?,
+                None => tx.open(session).await?,
+            };
+            let fresh = tx.has_begun(&rows)?;
+            Ok(fresh.then_some((tx, rows)))
+        })
+        .await
+    }
+
+    /// Begins a request's work on a connection. Those that turn out to be dead, or inside
+    /// somebody's transaction (`None`), are closed and others taken: nothing has run yet.
+    async fn on_a_sound_connection<T, F>(
+        &self,
+        work: impl Fn(PoolConnection<Postgres>) -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<Option<T>, sqlx::Error>>,
+    {
         let limit = self.shared.settings.timeout;
         let mut last = None;
         for _ in 0..CONNECTIONS {
             let connection = self.connection().await?;
-            let flight = async {
-                let held = Held::begin(connection, begin(session.isolation)).await?;
-                let fence = self.shared.settings.fence(session);
-                let mut tx = Tx::new(held, Arc::clone(&self.shared), fence);
-                let rows = match call {
-                    Some(call) => tx.claim(call).await?,
-                    None => tx.open(session).await?,
-                };
-                let fresh = tx.has_begun(&rows)?;
-                Ok::<_, sqlx::Error>((tx, rows, fresh))
-            };
-            match timeout(limit, flight).await {
-                Ok(Ok((tx, rows, true))) => return Ok((tx, rows)),
-                Ok(Ok((.., false))) => last = None,
+            match timeout(limit, work(connection)).await {
+                Ok(Ok(Some(begun))) => return Ok(begun),
+                Ok(Ok(None)) => last = None,
                 Ok(Err(error)) => {
                     let failure = Failure::from(&error);
                     if !is_stale(&failure) {
@@ -143,6 +158,25 @@ impl SqlxPostgres {
 
 impl Backend for SqlxPostgres {
     type Open = Tx;
+
+    async fn look(&self, call: &Call) -> Result<Found, StoreError> {
+        let look = &self.shared.statements.look;
+        let identity = &call.identity;
+        let rows = self.on_a_sound_connection(move |connection| async move {
+            let mut connection = held::guarded(connection);
+            let rows = look
+                .query()
+                .bind(identity.scope().as_str())
+                .bind(identity.operation())
+                .bind(identity.key().as_str())
+                .bind(call.fingerprint.as_bytes().as_slice())
+                .fetch_all(&mut **connection)
+                .await?;
+            drop(ScopeGuard::into_inner(connection));
+            Ok(Some(rows))
+        });
+        found(stored(&rows.await?)?)
+    }
 
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
         let (tx, rows) = self.flight_1(&call.session, Some(call)).await?;

@@ -13,6 +13,7 @@ use super::super::{StatementMode, schema::in_schema};
 /// Holds the protocol's statements for one schema.
 #[derive(Debug)]
 pub(super) struct Statements {
+    pub(super) look: Sql,
     pub(super) claim: Sql,
     pub(super) open: Sql,
     pub(super) set: Sql,
@@ -41,6 +42,7 @@ impl Statements {
             mode,
         };
         Self {
+            look: sql(include_str!("../sql/look.sql")),
             claim: sql(include_str!("../sql/claim.sql")),
             open: sql(include_str!("../sql/open.sql")),
             set: sql(include_str!("../sql/settings.sql")),

@@ -128,16 +128,10 @@ impl Tx {
 
     /// Reads what the claim brought.
     pub(super) fn claimed(self, rows: &[PgRow]) -> Result<Claimed<Self>, StoreError> {
-        let read = || {
-            let locked = rows.first().ok_or(Error::RowNotFound)?.try_get("locked")?;
-            let rows: Result<Vec<_>, _> = rows
-                .iter()
-                .filter_map(|row| stored(row).transpose())
-                .collect();
-            Ok::<_, Error>((locked, rows?))
-        };
-        let (locked, rows) = read().map_err(|error| StoreError::Corrupt(error.to_string()))?;
-        Claimed::new(self, locked, rows)
+        let locked = rows.first().ok_or(Error::RowNotFound);
+        let locked = locked.and_then(|row| row.try_get("locked"));
+        let locked = locked.map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        Claimed::new(self, locked, stored(rows)?)
     }
 
     /// Sends `last`, and then COMMIT.
@@ -278,8 +272,16 @@ impl Open for Tx {
     }
 }
 
-/// Reads the record of a row, if it holds one.
-fn stored(row: &PgRow) -> Result<Option<Stored<'_>>, Error> {
+/// Reads the records of the rows that hold one.
+pub(super) fn stored(rows: &[PgRow]) -> Result<Vec<Stored<'_>>, StoreError> {
+    let rows: Result<_, Error> = rows
+        .iter()
+        .filter_map(|row| columns(row).transpose())
+        .collect();
+    rows.map_err(|error| StoreError::Corrupt(error.to_string()))
+}
+
+fn columns(row: &PgRow) -> Result<Option<Stored<'_>>, Error> {
     let Some(request) = row.try_get("request")? else {
         return Ok(None);
     };
@@ -296,7 +298,7 @@ fn stored(row: &PgRow) -> Result<Option<Stored<'_>>, Error> {
 /// Reads a record with its times.
 fn dated(row: &PgRow) -> Result<Dated, StoreError> {
     let read = || {
-        let record = stored(row)?.ok_or(Error::RowNotFound)?;
+        let record = columns(row)?.ok_or(Error::RowNotFound)?;
         Ok::<_, Error>((record, row.try_get("created")?, row.try_get("expires")?))
     };
     let (record, created, expires) =
