@@ -14,6 +14,9 @@ use crate::pause::retry_after;
 /// The problem type with which a service says that a request with this key runs.
 const IN_PROGRESS: &str = "urn:problem-type:idempotency:in-progress";
 
+/// The one with which it says that the body did not arrive in time.
+const BODY_TIMEOUT: &str = "urn:problem-type:idempotency:body-timeout";
+
 /// What an attempt came to.
 pub(crate) enum Attempt {
     /// Nothing that a repeat could change.
@@ -73,10 +76,10 @@ pub(crate) async fn read_whole(mut response: Response) -> Result<(Response, Vec<
 
 fn judge(response: Response, body: Vec<u8>) -> Result<Attempt> {
     let status = response.status();
+    let says = |problem| problem_type(response.headers(), &body).as_deref() == Some(problem);
     let repeat = match status {
-        StatusCode::CONFLICT => {
-            problem_type(response.headers(), &body).as_deref() == Some(IN_PROGRESS)
-        }
+        StatusCode::REQUEST_TIMEOUT => says(BODY_TIMEOUT),
+        StatusCode::CONFLICT => says(IN_PROGRESS),
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE

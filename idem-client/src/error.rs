@@ -14,7 +14,7 @@ pub enum Error {
     /// The request's body is a stream, which cannot be sent twice. Nothing was sent.
     #[error(
         "the body is a stream, which cannot be sent again after a failure; nothing was sent. Give the whole body, or \
-         send the request once, with the extension `idem_client::Once`"
+         send the request once, with the extension `idem_client::Bypass`"
     )]
     BodyStreams,
     /// The request has more than one header line with a key. Nothing was sent.
@@ -114,8 +114,9 @@ impl GaveUp {
 
     /// Tells whether the service may have done what it was asked, in any of the attempts.
     ///
-    /// If so, ask again later with the same key: a new one could do it a second time. Answers with 429 and 503 are
-    /// taken at their word, that nothing was done. Never true of GET, HEAD, OPTIONS and TRACE, which change nothing;
+    /// If so, ask again later with the same key: a new one could do it a second time. An answer with 429, or with
+    /// 408 because the body came too slowly, says that nothing was done; one with 503 does not: what was done may not
+    /// have been acknowledged. Never true of GET, HEAD, OPTIONS and TRACE, which change nothing;
     /// always of a call that [asks first](crate::AskFirst), since what it asks about may have been done before.
     #[must_use]
     pub fn outcome_is_unknown(&self) -> bool {
@@ -187,7 +188,7 @@ impl Cause {
             Self::Timeout | Self::Running => true,
             Self::Status(status) => !matches!(
                 *status,
-                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+                StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
             ),
         }
     }

@@ -23,6 +23,8 @@
 //! # }
 //! ```
 //!
+//! It needs reqwest 0.13 and reqwest-middleware 0.5, the latter with its feature `json` for this example.
+//!
 //! # Which key
 //!
 //! The key names what is to be done, not the request: it must be the same however often that is tried.
@@ -41,19 +43,20 @@
 //! GET, HEAD, OPTIONS, TRACE, PUT and DELETE are idempotent by themselves and sent without a key, unless you give one.
 //! Everything else, POST and PATCH above all, is sent with one. **Use the layer only with services that honour the
 //! key**: one that ignores it does the work again at each attempt. A request to such an endpoint, like one whose answer
-//! should arrive as a stream, is sent with the extension [`Once`]: the layer then leaves it alone.
+//! should arrive as a stream, is sent with the extension [`Bypass`]: the layer then leaves it alone.
 //!
 //! | what came back | |
 //! |---|---|
 //! | no connection, a broken or incomplete answer, none in time | repeated |
-//! | 409 of the type `urn:problem-type:idempotency:in-progress` | repeated |
+//! | 409 of the type `urn:problem-type:idempotency:in-progress`, 408 of the type `…:body-timeout` | repeated |
 //! | 429, 502, 503, 504 | repeated |
-//! | every other status, 500 and any other 409 among them | final: returned |
+//! | every other status, 500 and any other 408 and 409 among them | returned |
 //! | a redirect too many, a request that cannot be built | returned |
 //!
-//! `Ok` is therefore always a final answer. What ends without one is an [`Error`] inside
-//! [`reqwest_middleware::Error::Middleware`], for [`Error::of`] to find; it says what was tried, how often, what came
-//! last, and whether the outcome is unknown.
+//! `Ok` is therefore always an answer that waiting does not change. (The service's own 408, 425 and 5xx leave the key
+//! free: who thinks that another attempt may succeed sends the request again, with the same key.) What ends without one
+//! is an [`Error`] inside [`reqwest_middleware::Error::Middleware`], for [`Error::of`] to find; it says what was tried,
+//! how often, what came last, and whether the outcome is unknown.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -89,7 +92,7 @@
 //!
 //! - Bodies must be repeatable: a stream is refused before anything is sent.
 //! - Answers are read whole before they are returned, so that one that breaks off is repeated too. Downloads and event
-//!   streams want [`Once`].
+//!   streams want [`Bypass`].
 //! - Tokio only. Put the layer first, outside of others: what is added after it runs at every attempt.
 //! - A total timeout set on the `reqwest` client or request ends each attempt, not the call.
 //! - A repeat that arrives after the service has forgotten the key is a new operation: see its key lifetime.
@@ -108,4 +111,4 @@ pub use ask::AskFirst;
 pub use budget::Budget;
 pub use error::{Cause, Error, GaveUp, Limit};
 pub use key::fresh_key;
-pub use retries::{Once, Retries};
+pub use retries::{Bypass, Retries};

@@ -207,12 +207,12 @@ fn copy(request: &Request) -> std::result::Result<Request, Error> {
 ///
 /// ```no_run
 /// # async fn f(client: reqwest_middleware::ClientWithMiddleware) -> reqwest_middleware::Result<()> {
-/// let answer = client.post("https://pay.example/events").with_extension(idem_client::Once).send().await?;
+/// let answer = client.post("https://pay.example/events").with_extension(idem_client::Bypass).send().await?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Once;
+pub struct Bypass;
 
 #[async_trait::async_trait]
 impl Middleware for Retries {
@@ -222,7 +222,7 @@ impl Middleware for Retries {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> Result<Response> {
-        if extensions.get::<Once>().is_some() {
+        if extensions.get::<Bypass>().is_some() {
             return next.run(request, extensions).await;
         }
         self.call(request, extensions, next).await

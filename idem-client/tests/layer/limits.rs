@@ -79,7 +79,8 @@ async fn a_wait_that_would_pass_the_deadline_is_not_begun() {
     assert_eq!(
         error.to_string(),
         "POST http://pay.example/payments: no final answer after 1 attempt in 0.0ns; the last: 503 Service \
-         Unavailable; another would pass the deadline of 60s (the service asks to wait 3600s); nothing was changed"
+         Unavailable; another would pass the deadline of 60s (the service asks to wait 3600s); it may have been done: \
+         repeat it with the same key, not with a new one"
     );
 }
 

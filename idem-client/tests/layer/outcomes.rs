@@ -1,6 +1,6 @@
 //! Which answers are final, which are repeated, and what reaches the caller.
 
-use idem_client::{Answer, Once};
+use idem_client::{Answer, Bypass};
 use reqwest::{Method, StatusCode};
 
 use crate::script::{Step, client, gave_up, in_progress, problem, retries, status};
@@ -38,6 +38,18 @@ async fn every_method_is_repeated() {
             "{method}"
         );
     }
+}
+
+fn body_timeout() -> Step {
+    let body = r#"{"type":"urn:problem-type:idempotency:body-timeout"}"#;
+    problem(408, "application/problem+json", body)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_came_too_slowly_is_sent_again() {
+    let (client, script) = client(retries(), [body_timeout(), status(201)]);
+    let answer = client.post(URL).send().await.unwrap();
+    assert_eq!((answer.status().as_u16(), script.requests()), (201, 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,9 +123,14 @@ async fn an_answer_without_the_mark_is_no_replay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_to_be_sent_once_is_left_alone() {
+async fn a_request_that_bypasses_the_layer_is_left_alone() {
     let (client, script) = client(retries(), [status(503), status(201)]);
-    let answer = client.post(URL).with_extension(Once).send().await.unwrap();
+    let answer = client
+        .post(URL)
+        .with_extension(Bypass)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(answer.status(), 503);
     assert_eq!(script.requests(), 1);
     assert!(!script.seen()[0].contains_key("idempotency-key"));
@@ -123,8 +140,9 @@ async fn a_request_to_be_sent_once_is_left_alone() {
 async fn the_outcome_is_unknown_once_any_attempt_may_have_run() {
     let gone = status(503);
     for (method, steps, unknown) in [
-        (Method::POST, vec![gone.clone()], false),
+        (Method::POST, vec![gone.clone()], true),
         (Method::POST, vec![status(429)], false),
+        (Method::POST, vec![body_timeout(), status(429)], false),
         (Method::POST, vec![status(504), gone.clone()], true),
         (Method::POST, vec![status(502), gone.clone()], true),
         (Method::POST, vec![in_progress(), gone.clone()], true),
