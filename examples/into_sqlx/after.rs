@@ -3,7 +3,7 @@
 //!
 //! `DATABASE_URL` names the PostgreSQL database.
 
-use std::{env, error::Error};
+use std::{env, error::Error, time::Duration};
 
 use actix_web::{
     App, FromRequest, HttpRequest, HttpResponse, HttpServer,
@@ -73,6 +73,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     raw_sql(SCHEMA).execute(&pool).await?;
     let idempotency = Idempotency::new(pool.clone())?;
     idempotency.migrate().await?;
+    let _sweeper = idempotency.sweep_every(Duration::from_secs(60));
     HttpServer::new(move || {
         App::new()
             .app_data(web::Data::new(idempotency.clone()))

@@ -154,7 +154,8 @@ use self::parse::Options;
 /// A duration is a whole number above zero and one unit: `ms`, `s`, `m`, `h`, `d` or `w`.
 ///
 /// - `ttl`: how long a key remembers. It must be longer than `timeout`.
-/// - `timeout`: the handler's deadline; past it, everything is rolled back and the answer is 503.
+/// - `timeout`: the deadline of one run of the handler; past it, everything is rolled back and the answer
+///   is 503. Where others come first, a request's handler runs up to three times.
 /// - `wait`: how long a duplicate waits for the one that runs, before it is answered 409.
 ///
 /// ## operation
@@ -170,7 +171,11 @@ use self::parse::Options;
 /// How a repeat is told from another request under the same key, which is refused with 422. By
 /// default bodies are compared by meaning: JSON without regard to member order and white space,
 /// multipart without regard to the boundary. `raw` compares bytes. The path of a function compares
-/// what that function returns for a [`FingerprintInput`], and nothing else:
+/// what that function returns for a [`FingerprintInput`], and nothing else. After a deploy that chooses
+/// another of these three, a record from before is replayed to whatever comes under its key, until it
+/// expires: nothing can tell any more whether it is the same request.
+///
+/// A function:
 ///
 /// ```
 /// # use actix_web::{HttpResponse, web};

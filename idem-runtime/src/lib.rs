@@ -95,7 +95,7 @@ pub mod sqlite {
 pub mod status {
     //! What has become of a key: a resource that its owner can ask.
 
-    pub use crate::http::status::{of_everybody, resource};
+    pub use crate::http::status::{global, resource};
 }
 
 pub use idem_macros::{ScopeKey, idempotent};

@@ -131,7 +131,8 @@ impl<B: Backend> Idempotency<B> {
     }
 
     /// Sweeps in a background task until the handle is dropped, with pauses of `interval` (spread
-    /// by up to a tenth, so that instances do not meet).
+    /// by up to a tenth, so that instances do not meet). Less than 10 ms counts as 10 ms, more than
+    /// a day as a day.
     ///
     /// Call it inside a Tokio runtime that lives as long as the service.
     #[must_use = "dropping the handle ends the task"]
@@ -146,8 +147,9 @@ impl<B: Backend> Idempotency<B> {
     /// Waits for the executions that run now, also for those whose client has hung up: actix does
     /// not wait for them when it stops, and a stop would undo them.
     ///
-    /// Each ends within its `wait`, the pool's wait and its handler's `timeout`, or some seconds later
-    /// where a COMMIT is in doubt; give it a limit of your own if a stop must not take that long.
+    /// Each ends within its `wait`, the pool's wait and its handler's `timeout`; where the handler runs
+    /// again, since others came first, within up to three times the latter two, and some seconds
+    /// later where a COMMIT is in doubt. Give it a limit of your own if a stop must not take that long.
     /// Drain first, then stop:
     ///
     /// ```no_run
@@ -281,7 +283,8 @@ impl<P: Pool> Builder<P> {
 
     /// Makes the handler run again when its error says that a new run may succeed: a serialisation
     /// failure or a deadlock (SQLSTATE 40001, 40P01) that ended up in the service's own error
-    /// type. Three runs at most, each in a transaction of its own, with parameters extracted anew.
+    /// type. Three runs at most, each in a transaction of its own, with parameters extracted anew. A
+    /// request without a key (`key = optional`) runs once only.
     ///
     /// ```
     /// # use idem_runtime::{Idempotency, postgres};
@@ -346,7 +349,9 @@ impl<P: Pool> Builder<P> {
     ///
     /// # Errors
     ///
-    /// When a setting cannot be right.
+    /// When `body_timeout` or `cache` is zero, or `problem_docs` no plain URL without a fragment. On
+    /// PostgreSQL also when `schema` is no plain name, `database_timeout` is zero or over an hour,
+    /// `connection_check_interval` is over an hour, or a pool of deadpool has no wait timeout.
     pub fn build(self) -> Result<Idempotency<P::Backend>, SettingsError> {
         if self.body_timeout.is_zero() {
             return Err(SettingsError::Zero("`body_timeout`"));
@@ -395,7 +400,8 @@ impl<P: Pool> fmt::Debug for Builder<P> {
 #[cfg(any(feature = "postgres", feature = "sqlx-postgres"))]
 impl<P: Pool<Options = Options>> Builder<P> {
     /// Makes settings that hold for one request's transaction alone, such as the tenant that
-    /// row-level security looks at. They travel with the claim and cost no round trip.
+    /// row-level security looks at. They travel with the claim, and cost no round trip (through
+    /// sqlx one). A name or value that the server refuses makes the request a 503.
     ///
     /// ```
     /// # use idem_runtime::{Idempotency, postgres};
@@ -443,8 +449,10 @@ impl<P: Pool<Options = Options>> Builder<P> {
     }
 
     /// Sets how often the server looks, during a long statement, whether the service is still
-    /// there (default 250 ms): a key whose process died inside a statement is free that soon. Zero
-    /// turns it off, for servers on systems that cannot (Windows).
+    /// there (default 250 ms; in whole milliseconds, an hour at most): a key whose process died
+    /// inside a statement is free that soon. Zero turns it off, for servers on systems that cannot
+    /// look: PostgreSQL 14 can on Linux alone, later releases on macOS, illumos and the BSDs too. On
+    /// others anything but zero makes every guarded request a 503 (SQLSTATE 22023 in the log).
     pub fn connection_check_interval(mut self, interval: Duration) -> Self {
         self.options.check_interval = interval;
         self

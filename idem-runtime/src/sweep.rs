@@ -9,6 +9,12 @@ use crate::{backend::Backend, error::StoreError, meter};
 /// How many records one statement deletes: short transactions that disturb nobody.
 const BATCH: u32 = 1_000;
 
+/// The shortest pause between two sweeps: the database has other work.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// The longest.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Sweeps in the background as long as it lives.
 #[derive(Debug)]
 pub struct Sweeper {
@@ -33,6 +39,7 @@ impl Sweeper {
     where
         F: Future<Output = Result<u64, StoreError>> + Send,
     {
+        let interval = interval.clamp(SHORTEST, LONGEST);
         let task = tokio::spawn(async move {
             loop {
                 match sweep().await {

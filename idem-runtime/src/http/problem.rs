@@ -205,9 +205,23 @@ impl ProblemKind {
 }
 
 impl ProblemKind {
-    /// The name at the end of the type.
-    pub(crate) fn name(self) -> &'static str {
+    /// The name at the end of the type, such as `key-missing`; that of its section in the framework's
+    /// `docs/problems.md`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         self.row().1
+    }
+
+    /// The HTTP status of the answer.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        self.row().0
+    }
+
+    /// The kind in a few words.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        self.row().2
     }
 
     /// The URI that names the kind in a problem document; it stays the same over releases.
@@ -259,7 +273,7 @@ impl Problem {
     /// The HTTP status of the answer.
     #[must_use]
     pub fn status(&self) -> StatusCode {
-        self.kind.row().0
+        self.kind.status()
     }
 
     /// The problem's type: a URI that names the kind and stays the same over releases.
@@ -271,7 +285,7 @@ impl Problem {
     /// The kind in a few words.
     #[must_use]
     pub fn title(&self) -> &'static str {
-        self.kind.row().2
+        self.kind.title()
     }
 
     /// What happened and what the client can do, in a sentence or two.
@@ -312,6 +326,13 @@ impl Problem {
             response.force_close();
         }
         response.body(serde_json::to_vec(&self.document()).unwrap_or_default())
+    }
+}
+
+/// A problem with the usual detail, for the tests of a renderer.
+impl From<ProblemKind> for Problem {
+    fn from(kind: ProblemKind) -> Self {
+        Self::new(kind)
     }
 }
 

@@ -19,8 +19,13 @@ use crate::{
 ///
 /// The operation is what the handler's attribute calls it (`operation = "payments.create"`), or
 /// method and route pattern (`POST /payments`). It and the key are percent-encoded:
-/// `/idempotency/POST%20%2Fpayments/order-7`. `S` is the extractor that names the caller, the same
-/// as in the handlers' `scope`; `B` is their backend:
+/// `/idempotency/POST%20%2Fpayments/order-7`. `B` is the handlers' backend, and `S` the extractor that
+/// names the caller. As a scope, `S` has to be what the handlers' `scope` expression is, part for part:
+/// with `scope = account` that is the type of `account`. With `scope = (account.tenant, account.id)`
+/// it is an extractor of your own whose `ScopeKey` has these two parts; any other `S` finds nothing,
+/// and a client is told `key-unknown`. `web::Path` is no such extractor: here the path names operation
+/// and key.
+///
 ///
 /// ```
 /// use actix_web::{App, web};
@@ -68,7 +73,7 @@ where
 /// Makes the resource for the operations under `scope = global`; see [`resource`]. Whoever knows a
 /// key can see its answer.
 #[must_use]
-pub fn of_everybody<B: Backend>(path: &str) -> Resource {
+pub fn global<B: Backend>(path: &str) -> Resource {
     at(path).route(
         web::get()
             .to(async |request: HttpRequest| respond::<B>(Ok(Scope::global()), &request).await),

@@ -263,7 +263,7 @@ macro_rules! handlers {
                 .route("/keyed", web::post().to(keyed_by_note))
                 .route("/authorized", web::post().to(authorized))
                 .service(status::resource::<Account, Backend>("/idempotency"))
-                .service(status::of_everybody::<Backend>("/idempotency-of-everybody"))
+                .service(status::global::<Backend>("/idempotency-of-everybody"))
                 .configure(configure_unscripted);
         }
     };

@@ -100,12 +100,17 @@ impl Settings {
         if timeout.is_zero() {
             return Err(SettingsError::Zero("the database timeout"));
         }
-        if timeout > LONGEST {
-            return Err(SettingsError::TooLong("the database timeout", LONGEST));
+        for (what, duration) in [
+            ("the database timeout", timeout),
+            ("`connection_check_interval`", check_interval),
+        ] {
+            if duration > LONGEST {
+                return Err(SettingsError::TooLong(what, LONGEST));
+            }
         }
         Ok(Self {
             timeout,
-            check_interval: check_interval.as_millis().to_string(),
+            check_interval: milliseconds(check_interval).to_string(),
             lock_salt: schema::lock_salt(&schema),
             schema: schema.into(),
         })
@@ -139,6 +144,14 @@ fn begin(isolation: Isolation) -> &'static str {
     }
 }
 
+/// Counts whole milliseconds: one at least, if it is any time at all.
+fn milliseconds(duration: Duration) -> u128 {
+    if duration.is_zero() {
+        return 0;
+    }
+    duration.as_millis().max(1)
+}
+
 /// Reads what remains of a lifetime, in seconds.
 fn remaining(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
@@ -165,5 +178,28 @@ mod tests {
             Err(SettingsError::TooLong(..))
         ));
         assert!(settings(LONGEST).is_ok());
+    }
+
+    #[test]
+    fn a_check_interval_is_off_only_when_it_is_zero_and_never_more_than_the_server_takes() {
+        let interval = |check_interval| {
+            let settings = Settings::new(Options {
+                check_interval,
+                ..Options::default()
+            });
+            settings.map(|settings| settings.check_interval)
+        };
+        for (duration, sent) in [
+            (Duration::ZERO, "0"),
+            (Duration::from_micros(1), "1"),
+            (Duration::from_millis(250), "250"),
+            (LONGEST, "3600000"),
+        ] {
+            assert_eq!(interval(duration).unwrap(), sent);
+        }
+        assert!(matches!(
+            interval(Duration::MAX),
+            Err(SettingsError::TooLong(..))
+        ));
     }
 }

@@ -7,7 +7,7 @@ use crate::error::StoreError;
 
 /// The migrations of the record table, in order, for people with a migration tool of their own.
 ///
-/// Each creates what is missing and adds its number to `idem_migrations`. Within a release line
+/// Each is to be run once, and adds its number to `idem_migrations`. Within a release line
 /// they only add. [`Idempotency::migrate`](crate::Idempotency::migrate) applies those that are
 /// missing.
 pub const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_records.sql")];
