@@ -164,7 +164,8 @@ use self::parse::Options;
 /// Without a name that is the method and the route pattern, so that a renamed route would forget its
 /// keys; `operation = "payments.create"` survives. (A repeat under another *concrete* path is still
 /// another request, and refused with 422.) Handlers on one route that only a guard tells apart, a host or
-/// a version header for example, need names of their own, or they would answer for each other.
+/// a version header for example, need names of their own, or they would answer for each other. So do
+/// handlers that share a name but not the kind of their `fingerprint`.
 ///
 /// ## fingerprint
 ///
@@ -172,8 +173,9 @@ use self::parse::Options;
 /// default bodies are compared by meaning: JSON without regard to member order and white space,
 /// multipart without regard to the boundary. `raw` compares bytes. The path of a function compares
 /// what that function returns for a [`FingerprintInput`], and nothing else. After a deploy that chooses
-/// another of these three, a record from before is replayed to whatever comes under its key, until it
-/// expires: nothing can tell any more whether it is the same request.
+/// another of these three, an effect from before is replayed to whatever comes under its key, until it
+/// expires, since nothing can tell any more whether it is the same request; refusals from before are
+/// forgotten. One that changes the function itself has repeats of older effects refused with 422.
 ///
 /// A function:
 ///

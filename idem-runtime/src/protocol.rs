@@ -148,7 +148,10 @@ pub(crate) async fn contradict<B: Backend>(backend: &B, call: &Call) -> Outcome 
     match look(backend, call).await {
         Ok(Decision::Replay(record)) => Outcome::Replay(record),
         Ok(Decision::Mismatch(_) | Decision::Run | Decision::Busy) => Outcome::Mismatch,
-        Err(error) => Outcome::Unavailable(Arc::new(error)),
+        Err(error) => {
+            noticed(&error);
+            Outcome::Unavailable(Arc::new(error))
+        }
     }
 }
 
@@ -354,13 +357,19 @@ pub(crate) async fn run_unrecorded<B: Backend>(
     let mut open = match timed(Flight::Claim, backend.begin(session)).await {
         Ok(open) => open,
         Err(error) => {
+            noticed(&error);
             return End::new(Outcome::Unavailable(Arc::new(error)), Verdict::Free, None);
         }
     };
     match handler.run(&mut open, true).await {
         Ran::Commit(_) => match timed(Flight::Keep, open.commit()).await {
             Ok(()) => End::new(Outcome::Answer(Fate::Commit), Verdict::Free, None),
-            Err(error) => End::not_kept(error),
+            Err(error) => {
+                if let KeepError::InDoubt(error) | KeepError::Overtaken(error) = &error {
+                    noticed(error);
+                }
+                End::not_kept(error)
+            }
         },
         Ran::Refuse(_) | Ran::Release | Ran::Again => {
             End::undone(Outcome::Answer(Fate::Release), open).await
@@ -430,8 +439,16 @@ async fn claim<B: Backend>(
     until: Instant,
     wanted: impl Fn() -> bool,
 ) -> Result<Claimed<B::Open>, StoreError> {
+    let mut conflicts = 0;
     loop {
-        let claimed = timed(Flight::Claim, backend.claim(call)).await?;
+        let claimed = match timed(Flight::Claim, backend.claim(call)).await {
+            // At SERIALIZABLE even the first statement can fail so. Nothing has run.
+            Err(StoreError::Conflict(_)) if conflicts < RUNS => {
+                conflicts += 1;
+                continue;
+            }
+            claimed => claimed?,
+        };
         let decision = decide(&claimed.found, &call.fingerprint, claimed.locked);
         if !matches!(decision, Decision::Busy) || Instant::now() >= until || !wanted() {
             return Ok(claimed);

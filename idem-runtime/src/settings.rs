@@ -259,12 +259,13 @@ impl<P: Pool> Builder<P> {
     /// that a repeat of one is answered without the database. The extractors and `authorize` still
     /// run first.
     ///
-    /// An answer is kept no longer than its record lives. Refusals are never kept, another request
+    /// An answer is kept no longer than its record lives (and, where a machine is suspended, for that
+    /// long more). Refusals are never kept, another request
     /// under the key is always decided by the database, and everything is forgotten when any
     /// connection was lost, since the database may have failed over. A connection that nobody uses
     /// is noticed at once where the framework has opened the pool
     /// ([`postgres::pool`](crate::postgres::pool)), with another pool of deadpool once it has been
-    /// replaced, and with sqlx only if it breaks under a request.
+    /// replaced (not with [`StatementMode::Unnamed`](crate::postgres::StatementMode::Unnamed)), and with sqlx only if it breaks under a request.
     ///
     /// Leave it off where repeats are rare, and where records are deleted by hand (an answer may
     /// come back for the rest of its lifetime). Leave it off behind a database that fails over to an
@@ -443,6 +444,10 @@ impl<P: Pool<Options = Options>> Builder<P> {
     /// The connection of such a COMMIT keeps its place in the pool until the server has answered
     /// it, but no longer than the handler's `timeout` and twice this: while a synchronous standby is
     /// gone, the server is not left with ever more sessions that wait for it. An hour at most.
+    ///
+    /// A record lives for its `ttl` from when it is written, just before the COMMIT. Keep each `ttl`
+    /// longer than the handler's `timeout` and twice this, or a COMMIT that waits may come after its
+    /// record's end.
     pub fn database_timeout(mut self, limit: Duration) -> Self {
         self.options.timeout = limit;
         self

@@ -22,6 +22,8 @@ pub trait Kind: Sized + 'static {
     const NAME: &'static str;
     /// What its driver logs of every statement at the lowest level.
     const LOGGED: &'static str;
+    /// Whether a handler's own COMMIT is refused.
+    const REFUSES_COMMITS: bool = false;
 
     /// Where its databases are.
     type Engine: Engine;
@@ -149,6 +151,7 @@ pub struct Sqlite;
 impl Kind for Sqlite {
     const NAME: &'static str = "sqlite";
     const LOGGED: &'static str = "sqlx::query";
+    const REFUSES_COMMITS: bool = true;
 
     type Engine = database::sqlite::Sqlite;
     type Backend = idem_runtime::sqlite::Sqlite;

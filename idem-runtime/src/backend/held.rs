@@ -65,12 +65,14 @@ impl<DB: Database> Held<DB> {
         committed
     }
 
-    /// Rolls back; a connection that does not say that it has done so is closed.
-    pub(super) async fn roll_back(mut self) {
+    /// Rolls back. A connection that does not say that it has done so is closed, and `false` returned.
+    pub(super) async fn roll_back(mut self) -> bool {
         let rolled_back = DB::TransactionManager::rollback(&mut self.transaction).await;
-        if rolled_back.is_ok() && !self.is_outermost() {
+        let ended = rolled_back.is_ok() && !self.is_outermost();
+        if ended {
             self.release();
         }
+        ended
     }
 
     /// Returns the connection to its pool.

@@ -582,14 +582,16 @@ fn settle(
     answer: Option<HttpResponse>,
     advertised: Option<Duration>,
 ) -> Result<HttpResponse, Refusal> {
+    // What has become of the request is reported already.
+    let internal = || Refusal::Reported(Problem::new(ProblemKind::Internal));
     let problem = match outcome {
         Outcome::Answer(fate) => {
-            let answer = answer.ok_or(ProblemKind::Internal)?;
+            let answer = answer.ok_or_else(internal)?;
             let kept = advertised.filter(|_| fate != Fate::Release);
             return Ok(reply::advertising(answer, kept));
         }
         Outcome::Replay(record) => {
-            let replay = reply::replay(&record.snapshot).ok_or(ProblemKind::Internal)?;
+            let replay = reply::replay(&record.snapshot).ok_or_else(internal)?;
             return Ok(reply::advertising(
                 replay,
                 advertised.and(Some(record.remaining)),

@@ -66,6 +66,33 @@ async fn panic_of_the_transaction_s_settings_is_answered_and_named() {
     assert_eq!((database.effects(), database.records()), (0, 0));
 }
 
+/// The settings are sent behind the claim, and fail once it has failed.
+#[actix_web::test]
+async fn what_a_claim_failed_of_is_logged_also_where_settings_travel_with_it() {
+    let database = database();
+    let role = format!("reads_{}", database.engine().name());
+    database
+        .run_sql(&format!(
+            "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA idem TO {role}"
+        ))
+        .unwrap();
+    let url = database.url().replace("//postgres@", &format!("//{role}@"));
+    let pool = Kind::pool(&url, 1, Duration::from_secs(5)).await;
+    let idempotency = Idempotency::builder(pool.clone())
+        .transaction_settings(|_| vec![("app.tenant".to_owned(), "a".to_owned())]);
+    let app = App::new()
+        .app_data(web::Data::new(idempotency.build().unwrap()))
+        .app_data(web::Data::new(Executions::default()))
+        .app_data(web::Data::new(pool))
+        .configure(Kind::routes);
+    let app = init_service(app).await;
+    let (log, _guard) = Log::capture();
+    let (status, body) = send(&app, "/effects", "k", &Script::default()).await;
+    assert_eq!(status, 503, "{body}");
+    let text = log.text();
+    assert!(text.contains("42501") && text.contains("GRANT"), "{text}");
+}
+
 #[actix_web::test]
 async fn errors_of_postgres_are_logged_without_the_values_that_they_name() {
     let database = database();

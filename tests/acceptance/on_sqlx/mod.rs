@@ -2,6 +2,6 @@
 
 mod transactions;
 
-use super::{Driver, routes, shared};
+use super::{Driver, Kind, routes, shared};
 
 type Connection = <Driver as sqlx::Database>::Connection;

@@ -79,7 +79,7 @@ async fn without_a_key_a_handler_that_ends_the_transaction_is_no_success() {
     }
     // What the handler has committed by itself stays committed; only the answer can tell.
     for step in ["COMMIT", "COMMIT; BEGIN"] {
-        let script = Script::of([sql(step)]);
+        let script = Script::of([Step::Try(step.to_owned())]);
         let reply = service
             .client
             .request("/optional")

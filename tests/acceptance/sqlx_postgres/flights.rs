@@ -141,6 +141,6 @@ async fn unnamed_statements_cost_a_flight_more_each() {
     let refusal = counted.flights("/effects", "refused", 402).await;
     assert_eq!(
         (first, repeat, repeat_of_another, refusal),
-        (by_hand + 4, 4, by_hand + 1, by_hand + 9)
+        (by_hand + 4, by_hand + 1, by_hand + 1, by_hand + 9)
     );
 }

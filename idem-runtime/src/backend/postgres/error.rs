@@ -31,7 +31,8 @@ const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
 /// What the role of a service needs. Sweeping locks rows, which takes UPDATE.
 pub(super) const GRANTS: &str = "GRANT the role USAGE on the schema, SELECT, INSERT, UPDATE and \
-                                 DELETE on `records`, SELECT on `migrations`";
+                                 DELETE on `records`, SELECT on `migrations`; and for \
+                                 `migrate()`, CREATE on the database";
 
 /// Decides from a failure of flight 2, by COMMIT or by a statement before it, what has become of
 /// the transaction.

@@ -40,8 +40,11 @@ use crate::{
 /// (its `acquire_timeout`). Another process that writes is waited for as long as the connections'
 /// `busy_timeout` says. Repeats are answered without waiting for a writer.
 ///
-/// A handler's statement that fails undoes itself alone, and the transaction goes on: unlike in
-/// PostgreSQL, a handler can pass over it and still answer success. One that is late is rolled back
+/// A handler's statement that fails undoes itself alone, as a rule, and the transaction goes on: unlike
+/// in PostgreSQL, a handler can pass over it and still answer success. Where SQLite undoes the whole
+/// transaction (a full disk, `ON CONFLICT ROLLBACK`), nothing that follows can commit, nor can a
+/// handler that sends `COMMIT` by itself: while it has the connection, a commit hook refuses both.
+/// (A commit hook of the service's own is taken off.) One that is late is rolled back
 /// once the statement that it has left running has come to its end.
 /// A stream of rows that a handler leaks (`mem::forget`) holds the writer's turn until the process
 /// ends.
@@ -140,7 +143,7 @@ impl Backend for Sqlite {
     }
 
     async fn claim(&self, call: &Call) -> Result<Claimed<Tx>, StoreError> {
-        self.write().await?.claimed(call).await
+        self.write().await?.lendable().await?.claimed(call).await
     }
 
     /// Another process that works on the key is not seen: SQLite does not tell.
@@ -155,7 +158,7 @@ impl Backend for Sqlite {
     }
 
     async fn begin(&self, _: &Session) -> Result<Tx, StoreError> {
-        self.write().await
+        self.write().await?.lendable().await
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {

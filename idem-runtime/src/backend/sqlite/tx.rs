@@ -53,6 +53,23 @@ impl Tx {
         self.held.connection()
     }
 
+    /// Lets nothing commit from here on, before a handler is lent the connection. SQLite may undo a
+    /// whole transaction by itself (a full disk, `ON CONFLICT ROLLBACK`), and each statement behind
+    /// that would commit alone, without a record.
+    pub(super) async fn lendable(mut self) -> Result<Self, StoreError> {
+        let handle = self.connection().lock_handle().await;
+        let mut handle = handle.map_err(|error| store_error(&error))?;
+        handle.set_commit_hook(|| false);
+        drop(handle);
+        Ok(self)
+    }
+
+    /// Takes the connection back from a handler.
+    async fn taken_back(&mut self) -> Result<(), Error> {
+        self.connection().lock_handle().await?.remove_commit_hook();
+        Ok(())
+    }
+
     /// Looks the key up, which is this transaction's until it ends.
     pub(super) async fn claimed(mut self, call: &Call) -> Result<Claimed<Self>, StoreError> {
         let rows = look_up(self.connection(), call).await?;
@@ -63,10 +80,14 @@ impl Tx {
     async fn intact(&mut self) -> Result<(), KeepError> {
         // A stream of rows that the handler has leaked keeps SQLite's thread from ever answering.
         let limit = self.shared.patience;
-        match timeout(limit, self.connection().execute(INTACT)).await {
+        let intact = async {
+            self.connection().execute(INTACT).await?;
+            self.taken_back().await
+        };
+        match timeout(limit, intact).await {
             // Asked afterwards: a nested transaction that was dropped ends before the next statement.
-            Ok(Ok(_)) if self.held.is_outermost() => Ok(()),
-            Ok(Ok(_) | Err(Error::Database(_))) => Err(KeepError::Ended),
+            Ok(Ok(())) if self.held.is_outermost() => Ok(()),
+            Ok(Ok(()) | Err(Error::Database(_))) => Err(KeepError::Ended),
             Ok(Err(error)) => Err(before_commit(&error)),
             Err(_) => Err(KeepError::Overtaken(StoreError::TimedOut(limit))),
         }
@@ -144,9 +165,16 @@ impl Open for Tx {
         self.end().await
     }
 
-    async fn give_up(self) {
-        // What takes longer is closed.
-        let _ = timeout(self.shared.patience, self.held.roll_back()).await;
+    async fn give_up(mut self) {
+        let limit = self.shared.patience;
+        let ended = async {
+            // What cannot be taken back is closed.
+            if self.taken_back().await.is_ok() {
+                self.held.roll_back().await;
+            }
+        };
+        // So is what takes longer.
+        let _ = timeout(limit, ended).await;
     }
 }
 

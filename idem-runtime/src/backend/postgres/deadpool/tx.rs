@@ -28,7 +28,7 @@ use super::{
     statement::Statements,
 };
 use crate::{
-    backend::{Call, Claimed, Dated, Entry, KeepError, Open, Seen, Session, Stored, Supply},
+    backend::{self, Call, Claimed, Dated, Entry, KeepError, Open, Seen, Session, Stored, Supply},
     error::StoreError,
     model::{Identity, Isolation, Kind},
 };
@@ -190,8 +190,11 @@ impl Tx {
         let settings: [&(dyn ToSql + Sync); 2] = [&names, &values];
         let set = self.statements.set.execute(&self.connection, &settings);
         let (begun, rows, set) = Box::pin(join3(begin, first, set)).await;
-        begun.and(set)?;
-        rows
+        // In the order in which they were sent: what follows a failure only says that one came before.
+        begun?;
+        let rows = rows?;
+        set?;
+        Ok(rows)
     }
 
     /// Rolls back and begins anew, some time later and without looking.
@@ -419,6 +422,8 @@ async fn roll_back(connection: Connection, limit: Duration) {
     let rolled_back = timeout(limit, connection.batch_execute("ROLLBACK")).await;
     if matches!(rolled_back, Ok(Ok(()))) {
         drop(ScopeGuard::into_inner(connection));
+    } else {
+        backend::lost();
     }
 }
 

@@ -160,18 +160,26 @@ impl Backend for SqlxPostgres {
     type Open = Tx;
 
     async fn look(&self, call: &Call) -> Result<Found, StoreError> {
-        let look = &self.shared.statements.look;
+        let statements = &self.shared.statements;
         let identity = &call.identity;
-        let rows = self.on_a_sound_connection(move |connection| async move {
-            let mut connection = held::guarded(connection);
-            let rows = look
-                .query()
-                .bind(identity.scope().as_str())
+        let look = move || {
+            let look = statements.look.query();
+            look.bind(identity.scope().as_str())
                 .bind(identity.operation())
                 .bind(identity.key().as_str())
                 .bind(call.fingerprint.as_bytes().as_slice())
-                .fetch_all(&mut **connection)
-                .await?;
+        };
+        let rows = self.on_a_sound_connection(move |connection| async move {
+            // sqlx prepares an unnamed statement in a trip of its own, behind which a pooler may give
+            // the server's end to somebody else: not inside a transaction.
+            if !statements.are_cached() {
+                let mut held = Held::begin(connection, begin(Isolation::ReadCommitted)).await?;
+                let rows = look().fetch_all(held.connection()).await?;
+                held.roll_back().await;
+                return Ok(Some(rows));
+            }
+            let mut connection = held::guarded(connection);
+            let rows = look().fetch_all(&mut **connection).await?;
             drop(ScopeGuard::into_inner(connection));
             Ok(Some(rows))
         });

@@ -62,7 +62,11 @@ async fn facts(
     statements: &Statements,
 ) -> Result<Facts, StoreError> {
     let facts = async {
-        let row = statements.verify.query().fetch_one(connection).await?;
+        // An unnamed statement takes two trips, between which a pooler leaves only a transaction alone.
+        let mut transaction = connection.begin().await?;
+        let row = statements.verify.query().fetch_one(&mut *transaction);
+        let row = row.await?;
+        transaction.rollback().await?;
         Ok(Facts {
             server: row.try_get("server")?,
             standby: row.try_get("standby")?,

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     backend::{
-        Call, Claimed, Dated, Entry, KeepError, Open, Seen, Session, Stored, Supply,
+        self, Call, Claimed, Dated, Entry, KeepError, Open, Seen, Session, Stored, Supply,
         held::Held,
         postgres::{
             error::{Failure, Refusal, judge, store_error},
@@ -268,7 +268,9 @@ impl Open for Tx {
     async fn give_up(self) {
         let limit = self.shared.settings.timeout;
         // What takes longer is closed.
-        let _ = timeout(limit, self.held.roll_back()).await;
+        if !timeout(limit, self.held.roll_back()).await.unwrap_or(false) {
+            backend::lost();
+        }
     }
 }
 
