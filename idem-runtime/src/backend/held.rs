@@ -65,14 +65,17 @@ impl<DB: Database> Held<DB> {
         committed
     }
 
-    /// Rolls back. A connection that does not say that it has done so is closed, and `false` returned.
-    pub(super) async fn roll_back(mut self) -> bool {
+    /// Rolls back; a connection that does not say that it has done so is closed.
+    ///
+    /// # Errors
+    ///
+    /// What the database or the connection says.
+    pub(super) async fn roll_back(mut self) -> Result<(), Error> {
         let rolled_back = DB::TransactionManager::rollback(&mut self.transaction).await;
-        let ended = rolled_back.is_ok() && !self.is_outermost();
-        if ended {
+        if rolled_back.is_ok() && !self.is_outermost() {
             self.release();
         }
-        ended
+        rolled_back
     }
 
     /// Returns the connection to its pool.

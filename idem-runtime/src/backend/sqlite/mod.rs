@@ -150,7 +150,8 @@ impl Backend for Sqlite {
     async fn status(&self, identity: &Identity) -> Result<Seen, StoreError> {
         let mut held = self.begin_with(READ).await?;
         let record = status(held.connection(), identity).await?;
-        held.roll_back().await;
+        // A read has nothing to lose; where its end fails, the connection is closed.
+        let _ = held.roll_back().await;
         Ok(Seen {
             held: false,
             record,

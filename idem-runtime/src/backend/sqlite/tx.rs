@@ -168,12 +168,10 @@ impl Open for Tx {
     async fn give_up(mut self) {
         let limit = self.shared.patience;
         let ended = async {
-            // What cannot be taken back is closed.
-            if self.taken_back().await.is_ok() {
-                self.held.roll_back().await;
-            }
+            self.taken_back().await?;
+            self.held.roll_back().await
         };
-        // So is what takes longer.
+        // What cannot be taken back, or takes longer, is closed.
         let _ = timeout(limit, ended).await;
     }
 }

@@ -175,7 +175,7 @@ impl Backend for SqlxPostgres {
             if !statements.are_cached() {
                 let mut held = Held::begin(connection, begin(Isolation::ReadCommitted)).await?;
                 let rows = look().fetch_all(held.connection()).await?;
-                held.roll_back().await;
+                held.roll_back().await?;
                 return Ok(Some(rows));
             }
             let mut connection = held::guarded(connection);

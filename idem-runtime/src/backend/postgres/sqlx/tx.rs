@@ -268,7 +268,8 @@ impl Open for Tx {
     async fn give_up(self) {
         let limit = self.shared.settings.timeout;
         // What takes longer is closed.
-        if !timeout(limit, self.held.roll_back()).await.unwrap_or(false) {
+        let rolled_back = timeout(limit, self.held.roll_back()).await;
+        if !matches!(rolled_back, Ok(Ok(()))) {
             backend::lost();
         }
     }
