@@ -5,7 +5,8 @@ use crate::error::StoreError;
 
 /// The migrations of the record table, in order, for people with a migration tool of their own.
 ///
-/// Each is to be run once, and adds its number to `idem.migrations`. They work in the schema `idem`. For another schema, replace the word `idem` in them. Within a release line they only add.
+/// Each is to be run once, and adds its number to `idem.migrations`. They work in the schema `idem`;
+/// for another one, replace the word `idem` in them. Within a release line they only add.
 /// [`Idempotency::migrate`](crate::Idempotency::migrate) applies those that are missing.
 pub const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_records.sql")];
 

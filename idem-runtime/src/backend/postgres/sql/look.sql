@@ -2,7 +2,7 @@
 -- at most, with what remains of their lifetimes in seconds.
 --   $1 text, $2 text, $3 text   scope, operation, key
 --   $4 bytea                    the request's fingerprint
--- Sent without a transaction around it.
+-- Needs no transaction around it.
 SELECT request,
        fingerprint,
        status,
